@@ -1,0 +1,59 @@
+"""Strict JSON in and out (RFC 8259): no NaN, no lone surrogate; must not know what the documents mean."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def clean(value: Any) -> Any:
+    """``value`` with NaN and infinities as ``None`` and lone surrogates as U+FFFD, so that any JSON parser reads it."""
+    if isinstance(value, str):
+        return _LONE_SURROGATE.sub("\ufffd", value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {clean(str(key)): clean(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [clean(item) for item in value]
+    return value
+
+
+def dumps(value: Any) -> bytes:
+    """UTF-8 JSON, indented by two spaces, ending in a line break: the form of every file we write."""
+    text = json.dumps(clean(value), ensure_ascii=False, allow_nan=False, indent=2)
+    return text.encode() + b"\n"
+
+
+def line(value: Any) -> bytes:
+    """One JSON line for an appended journal."""
+    return json.dumps(clean(value), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+
+
+def canonical(value: Any) -> bytes:
+    """Sorted keys, no white space: equal documents give equal bytes."""
+    return json.dumps(clean(value), ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")).encode()
+
+
+def digest(value: Any) -> str:
+    """64 hex digits: sha256 of the canonical form."""
+    return hashlib.sha256(canonical(value)).hexdigest()
+
+
+def loads(data: bytes | str) -> Any:
+    """Strict reading of one document; a UTF-8 byte order mark is tolerated.
+
+    Raises ``ValueError`` (its text says line and column) for bad JSON, NaN and bad UTF-8.
+    """
+    text = data.decode("utf-8-sig") if isinstance(data, bytes) else data.removeprefix("\ufeff")
+    return json.loads(text, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON (RFC 8259)")

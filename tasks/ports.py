@@ -1,0 +1,383 @@
+"""What a job needs from the world, as Protocols named after the need; must import no adapter and no vendor.
+
+Each port has a real adapter in ``worker/adapters`` and a fake in ``tests/fakes.py``; one contract suite runs over both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from tasks.contract.context import AttachmentView, Limits
+from tasks.contract.outcome import QaPage, Receipt
+from tasks.contract.pages import PageFacts
+from tasks.contract.payload import AttachmentRef, Payload
+from tasks.contract.shape import JsonObject, Note
+
+# ---------------------------------------------------------------- knowledge base
+
+
+@dataclass(frozen=True)
+class RepoRef:
+    """One repository: ``owner/name``. The base URL and the token belong to the adapter, never to a job."""
+
+    owner: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.owner}/{self.name}"
+
+
+@dataclass(frozen=True)
+class RankedPage:
+    """A page found for a question. ``score`` is only comparable within one answer; ``passage`` is its best text."""
+
+    facts: PageFacts
+    score: float
+    passage: str
+
+
+class Snapshot(Protocol):
+    """The repository at one commit. Everything read through one snapshot belongs to exactly that commit.
+
+    Visibility, metadata precedence and warnings follow CONTRACT §4.1 "Visible page".
+    """
+
+    @property
+    def commit(self) -> str:
+        """Full hex id (40 or 64 digits)."""
+
+    @property
+    def page_count(self) -> int:
+        """Number of visible pages."""
+
+    def lookup(self, path: str) -> PageFacts | None:
+        """Facts of a visible page by its exact NFC path, else ``None``."""
+
+    def listing(self, limit: int, first: Sequence[str]) -> list[PageFacts]:
+        """At most ``limit`` pages for ``catalogPages``: ``first`` in order, then spread over all types."""
+
+    def rank(self, question: str, limit: int) -> list[RankedPage]:
+        """The best pages for the question over all visible pages, best first; passages of at most 1,200 characters."""
+
+    def read(self, path: str) -> str | None:
+        """The page file's text (frontmatter included) at this commit, decoded leniently; ``None`` when it is not there."""
+
+    def index_text(self, limit: int) -> str:
+        """The first ``limit`` characters of ``index.md``, ``""`` without one."""
+
+    def notes(self, paths: Iterable[str]) -> list[Note]:
+        """Warnings of the catalog itself and of the given pages (broken frontmatter, …)."""
+
+
+class KbReader(Protocol):
+    """Reads a repository. Raises ``KB_UNREACHABLE`` (transient), ``KB_AUTH``, ``KB_NOT_FOUND`` (permanent)."""
+
+    def latest(self, repo: RepoRef, *, fresh: bool) -> Snapshot:
+        """The remote's head: looked up now when ``fresh``, else at most 2 s ago."""
+
+    def at(self, repo: RepoRef, commit: str) -> Snapshot:
+        """The snapshot a job is pinned to. Raises ``COMMIT_GONE`` (permanent) when the commit cannot be had any more."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One job's wish to have its QA page in the repository."""
+
+    task_id: str
+    page: QaPage
+
+
+class KbWriter(Protocol):
+    """Writes QA pages: the only way into the repository."""
+
+    def commit(self, repo: RepoRef, changes: Sequence[Change]) -> list[Receipt]:
+        """One commit and one push for all ``changes``; receipts in the same order.
+
+        A change whose ``Task-Id`` is already in the history gets that commit's receipt and writes nothing. What is
+        refused for good (protected branch, hook, catalog that is no JSON) comes back as a receipt with a Chinese
+        sentence in ``errors`` and an empty ``commit_id``. Raises only ``TransientError`` (the batch may be tried again
+        as it is), ``KB_AUTH`` and ``KB_NOT_FOUND``.
+        """
+
+
+# ---------------------------------------------------------------- attachments, model, results
+
+
+class AttachmentReader(Protocol):
+    """Turns attached files into text previews. Never raises for a file: a fault is a view with ``error``."""
+
+    def read(
+        self, attachments: Sequence[AttachmentRef], shared_dir: str | None, limits: Limits
+    ) -> list[AttachmentView]:
+        """One view an attachment, in order, within the character budgets. ``shared_dir`` is the payload's own."""
+
+
+@dataclass(frozen=True)
+class ModelCall:
+    """One question to the model. ``timeout`` in seconds; ``schema`` is a JSON Schema named ``schema_name``."""
+
+    stage: str
+    system: str
+    user: str
+    schema_name: str
+    schema: JsonObject
+    session: str
+    timeout: float
+
+
+@dataclass(frozen=True)
+class RawReply:
+    """What came back, untouched. ``finish_reason`` as the server said it, ``""`` when it said nothing."""
+
+    text: str
+    finish_reason: str
+    model: str
+    status: int = 200
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class ModelDriver(Protocol):
+    """One model endpoint. Raises ``NO_MODEL``, ``MODEL_AUTH`` (permanent), ``MODEL_UNREACHABLE`` (transient)."""
+
+    @property
+    def name(self) -> str:
+        """``openclaw``, ``openai`` or ``recorded``: goes to ``calls.jsonl`` and, for ``recorded``, to ``degraded[]``."""
+
+    @property
+    def endpoint(self) -> str:
+        """What the fleet-wide cap and the breaker count by: the base URL without any secret, ``""`` when none."""
+
+    def complete(self, call: ModelCall) -> RawReply:
+        """One reply to one call; never retried here."""
+
+
+class ResultSink(Protocol):
+    """Where the bytes of a result go."""
+
+    def deliver(self, payload: Payload | None, task_id: str, document: bytes) -> None:
+        """Hand over the same bytes, as often as asked. Raises ``RESULT_DIR_MISSING`` (transient), ``PATH_NOT_ALLOWED``."""
+
+
+class JobFolder(Protocol):
+    """``<sharedDir>/.kbw/jobs/<taskId>/``: the artefacts of one job (CONTRACT §1). Secrets are masked on the way in."""
+
+    @property
+    def path(self) -> str:
+        """Absolute path, for people."""
+
+    def read(self, name: str) -> bytes | None:
+        """The whole file, ``None`` when it is missing or empty."""
+
+    def write(self, name: str, data: bytes) -> None:
+        """Temporary + fsync + rename. ``name`` may hold one folder (``replies/select-1.txt``)."""
+
+    def append(self, name: str, line: JsonObject) -> None:
+        """One line to a journal (``events.jsonl``, ``calls.jsonl``)."""
+
+    def archive(self, names: Sequence[str], generation: int) -> None:
+        """Move the named files, if there, to ``attempts/<generation>/``."""
+
+
+class JobFolders(Protocol):
+    """All job folders of the shared directory."""
+
+    def open(self, task_id: str) -> JobFolder:
+        """The job's folder, created when it is missing."""
+
+    def task_ids(self) -> list[str]:
+        """Jobs that have a folder, for recovery."""
+
+
+# ---------------------------------------------------------------- the job record
+
+State = Literal["queued", "running", "parked", "done", "failed", "cancelled"]
+"""``queued``: waits for a worker · ``running``: a lease lives · ``parked``: waits until a time · the rest: over."""
+
+
+@dataclass(frozen=True)
+class NewJob:
+    """What ``accept`` records. ``lane`` orders jobs (the conversation); ``deadline_s`` counts from accept."""
+
+    task_id: str
+    digest: str
+    skill: str
+    first_stage: str
+    lane: str
+    deadline_s: float
+    source: str
+    result_file: str = ""
+    traceparent: str = ""
+
+
+@dataclass(frozen=True)
+class Record:
+    """The truth about a job. Times are Redis ``TIME`` in seconds; ``0.0`` means not set."""
+
+    task_id: str
+    digest: str
+    skill: str
+    state: State
+    stage: str
+    epoch: int
+    attempt: int
+    generation: int
+    created: float
+    deadline: float
+    updated: float
+    lane: str = ""
+    source: str = ""
+    result_file: str = ""
+    traceparent: str = ""
+    lease_until: float = 0.0
+    worker: str = ""
+    parked_until: float = 0.0
+    enqueued_at: float = 0.0
+    woken_at: float = 0.0
+    code: str = ""
+    error: str = ""
+    retryable: bool = False
+    cancelled: bool = False
+    commit_id: str = ""
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """``new``: recorded · ``same``: known with equal content · ``conflict``: known with other content, untouched."""
+
+    kind: Literal["new", "same", "conflict"]
+    record: Record
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right to work on one stage until ``lease_until``; every later call proves it with ``epoch``."""
+
+    task_id: str
+    stage: str
+    epoch: int
+    attempt: int
+    generation: int
+    worker: str
+    deadline: float
+    lease_until: float
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """No claim. ``reason`` is ``unknown | over | stage | leased | parked | order | cap | breaker | paused``, or
+
+    ``to_publish``: the claim found the job cancelled, past its deadline or out of attempts and moved it to publish.
+    ``until`` (Redis time) says when another try makes sense, ``0.0`` when nobody knows.
+    """
+
+    reason: str
+    until: float = 0.0
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a job failed for good, as the result tells it."""
+
+    code: str
+    en: str
+    zh: str
+    retryable: bool = False
+
+
+class JobStore(Protocol):
+    """The job record: small atomic changes, each a compare-and-set on the lease's epoch (DESIGN §3)."""
+
+    def accept(self, job: NewJob) -> Accepted:
+        """Record the job, or say that it is known."""
+
+    def claim(self, task_id: str, stage: str, worker: str, *, endpoint: str = "") -> Claim | Refusal:
+        """Take the lease of ``stage`` and count an attempt; with ``endpoint``, take one of its slots too."""
+
+    def renew(self, claim: Claim) -> bool:
+        """Lengthen the lease; ``False``: lost or cancelled, stop before the next effect."""
+
+    def checkpoint(self, claim: Claim, next_stage: str) -> bool:
+        """The stage's artefact is written: move on and give the lease back. ``False``: fenced, nothing changed."""
+
+    def park(self, claim: Claim, delay_s: float, code: str, reason: str) -> bool:
+        """Give the lease back and wait ``delay_s`` before the same stage is tried again."""
+
+    def fail(self, claim: Claim, failure: Failure) -> bool:
+        """Note the failure and move to ``publish``."""
+
+    def finish(self, claim: Claim, *, success: bool, code: str, commit_id: str) -> bool:
+        """The result is delivered: the job is over."""
+
+
+class JobViews(Protocol):
+    """Reading records, for operators, metrics and waiting."""
+
+    def get(self, task_id: str) -> Record | None:
+        """One record."""
+
+    def failure(self, task_id: str) -> Failure | None:
+        """Why the job goes to publish without an outcome, if it does."""
+
+    def ids(self, state: State, *, oldest_first: bool = True, limit: int = 100) -> list[str]:
+        """Task ids of one state, from sorted sets, never by scanning keys."""
+
+    def counts(self) -> dict[str, int]:
+        """Number of jobs by state."""
+
+
+class JobSweep(Protocol):
+    """What the reconciler needs."""
+
+    def elect(self, worker: str) -> bool:
+        """Whether this worker is (now) the one that reconciles; to be asked again before each round."""
+
+    def stalled(self, limit: int) -> list[tuple[str, str]]:
+        """``(task_id, stage)`` of open jobs without a live lease that are due and were not woken lately; marks them woken."""
+
+    def waiting(self, stage: str, limit: int) -> list[str]:
+        """Task ids that wait at ``stage`` (the committer's queue), oldest first."""
+
+    def lock(self, name: str, owner: str, ttl_s: float) -> bool:
+        """Take or lengthen a named lease (one committer a repository)."""
+
+    def unlock(self, name: str, owner: str) -> None:
+        """Give it back if it is still ours."""
+
+
+class Clock(Protocol):
+    """Time and chance, as arguments."""
+
+    def now(self) -> float:
+        """Seconds since the epoch, UTC."""
+
+    def monotonic(self) -> float:
+        """Seconds for measuring durations and deadlines inside one process."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+    def token(self, n_bytes: int) -> str:
+        """Random lower-case hex, ``2 * n_bytes`` digits."""
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Everything a stage may use, built once in ``worker/bootstrap.py`` (or by a test from fakes)."""
+
+    kb: KbReader
+    writer: KbWriter
+    attachments: AttachmentReader
+    model: ModelDriver
+    sink: ResultSink
+    folders: JobFolders
+    clock: Clock
+    resolve_repo: Callable[[Payload], RepoRef]
+    limits: Limits = field(default_factory=Limits)
+    fresh_kb: bool = False
+    """The file commands look the remote's head up now; workers at most 2 s ago."""
+    session_mode: Literal["task", "stage", "attempt"] = "task"
+    model_timeout_s: float = 300.0
+    bot_name: str = "kbw"
