@@ -62,7 +62,7 @@ class Snapshot(Protocol):
         """The best pages for the question over all visible pages, best first; passages of at most 1,200 characters."""
 
     def read(self, path: str) -> str | None:
-        """The page file's text (frontmatter included) at this commit, decoded leniently; ``None`` when it is not there."""
+        """The page file's text (frontmatter included) at this commit, decoded leniently; ``None``: not there."""
 
     def index_text(self, limit: int) -> str:
         """The first ``limit`` characters of ``index.md``, ``""`` without one."""
@@ -78,7 +78,7 @@ class KbReader(Protocol):
         """The remote's head: looked up now when ``fresh``, else at most 2 s ago."""
 
     def at(self, repo: RepoRef, commit: str) -> Snapshot:
-        """The snapshot a job is pinned to. Raises ``COMMIT_GONE`` (permanent) when the commit cannot be had any more."""
+        """The snapshot a job is pinned to. Raises ``COMMIT_GONE`` (permanent) when it cannot be had any more."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class ModelDriver(Protocol):
 
     @property
     def name(self) -> str:
-        """``openclaw``, ``openai`` or ``recorded``: goes to ``calls.jsonl`` and, for ``recorded``, to ``degraded[]``."""
+        """``openclaw | openai | recorded``: for ``calls.jsonl`` and, when recorded, ``degraded[]``."""
 
     @property
     def endpoint(self) -> str:
@@ -158,7 +158,7 @@ class ResultSink(Protocol):
     """Where the bytes of a result go."""
 
     def deliver(self, payload: Payload | None, task_id: str, document: bytes) -> None:
-        """Hand over the same bytes, as often as asked. Raises ``RESULT_DIR_MISSING`` (transient), ``PATH_NOT_ALLOWED``."""
+        """The same bytes, as often as asked. Raises ``RESULT_DIR_MISSING`` (transient), ``PATH_NOT_ALLOWED``."""
 
 
 class JobFolder(Protocol):
@@ -335,7 +335,7 @@ class JobSweep(Protocol):
         """Whether this worker is (now) the one that reconciles; to be asked again before each round."""
 
     def stalled(self, limit: int) -> list[tuple[str, str]]:
-        """``(task_id, stage)`` of open jobs without a live lease that are due and were not woken lately; marks them woken."""
+        """``(task_id, stage)`` of open jobs without live lease that are due and not woken lately; marks them woken."""
 
     def waiting(self, stage: str, limit: int) -> list[str]:
         """Task ids that wait at ``stage`` (the committer's queue), oldest first."""
