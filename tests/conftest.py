@@ -1,0 +1,29 @@
+"""Fixtures for all tiers: where the shared material lies, and no sockets in unit tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture(scope="session")
+def shared() -> Callable[[str], Path]:
+    """``shared("frontmatter")``: a folder of the material beside the project; skips, saying so, where it is not there."""
+
+    def find(name: str) -> Path:
+        path = SHARED / name
+        if not path.exists():
+            pytest.skip(f"{path} is not here: this test reads material that is not part of the project")
+        return path
+
+    return find
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "/tests/unit/" in str(item.path):
+            item.add_marker(pytest.mark.disable_socket)
