@@ -157,6 +157,9 @@ class ModelDriver(Protocol):
 class ResultSink(Protocol):
     """Where the bytes of a result go."""
 
+    def check(self, payload: Payload) -> None:
+        """Whether the result could be delivered, before any work is done. Raises as :meth:`deliver`."""
+
     def deliver(self, payload: Payload | None, task_id: str, document: bytes) -> None:
         """The same bytes, as often as asked. Raises ``RESULT_DIR_MISSING`` (transient), ``PATH_NOT_ALLOWED``."""
 
@@ -173,6 +176,9 @@ class JobFolder(Protocol):
 
     def write(self, name: str, data: bytes) -> None:
         """Temporary + fsync + rename. ``name`` may hold one folder (``replies/select-1.txt``)."""
+
+    def write_once(self, name: str, data: bytes) -> bytes:
+        """Write unless the file is there; the bytes that are there now (the first writer's)."""
 
     def append(self, name: str, line: JsonObject) -> None:
         """One line to a journal (``events.jsonl``, ``calls.jsonl``)."""

@@ -1,1 +1,317 @@
-"""All settings, each with its meaning; the only reader of the environment; must not construct adapters."""
+"""All settings, each with its meaning; the only reader of the environment; must not construct adapters.
+
+One name everywhere: the environment variable's name is also the key in the optional TOML file (``KBW_CONFIG``);
+the environment wins. Blank values count as not set.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic.fields import FieldInfo
+
+CONFIG_VARIABLE = "KBW_CONFIG"
+
+
+class SettingsError(Exception):
+    """A setting is wrong; the text names it, what was found (never a secret's value) and what is allowed."""
+
+
+class _Area(BaseModel):
+    """A few settings that belong together. Field aliases are the variable names."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True, extra="forbid", str_strip_whitespace=True)
+
+
+class GiteaSettings(_Area):
+    """The Gitea server that holds the team's knowledge."""
+
+    url: str = Field(default="", alias="GITEA_URL", description="base URL of Gitea, https (or http when it says so)")
+    token: SecretStr = Field(default=SecretStr(""), alias="GITEA_BOT_TOKEN", description="the bot's token, may push")
+    username: str = Field(
+        default="kbw", alias="GITEA_BOT_USERNAME", description="the bot's user name, author of commits"
+    )
+    org: str = Field(default="", alias="GITEA_ORG", description="owner of repositories named without one")
+    repo: str = Field(default="", alias="TEAM_KB_REPO", description="repository when a payload names none")
+    allowed_repos: str = Field(
+        default="", alias="KBW_ALLOWED_REPOS", description="comma-separated owner/name; set: only these are served"
+    )
+    allowed_urls: str = Field(
+        default="",
+        alias="KBW_ALLOWED_GITEA_URLS",
+        description="comma-separated other spellings of GITEA_URL in payloads",
+    )
+
+
+class SharedSettings(_Area):
+    """The directory shared with the backend."""
+
+    directory: str = Field(default="", alias="OPENCLAW_SHARED_DIR", description="shared directory, as mounted here")
+    allowed_roots: str = Field(
+        default="",
+        alias="KBW_ALLOWED_ROOTS",
+        description="colon-separated folders files may lie in; default: shared directory",
+    )
+    file_mode: str = Field(
+        default="", alias="KBW_FILE_MODE", description="octal mode of files we write; default 0666 & ~umask"
+    )
+    exclude: str = Field(
+        default="attachments,uploads,results,.kbw",
+        alias="KBW_INTAKE_EXCLUDE",
+        description="comma-separated folder names below which no payload is looked for",
+    )
+    poll_s: float = Field(
+        default=0.5, gt=0, alias="KBW_INTAKE_POLL_S", description="seconds between two looks at the directory"
+    )
+    settle_s: float = Field(
+        default=2.0, ge=0, alias="KBW_INTAKE_SETTLE_S", description="seconds a payload file must stand still"
+    )
+    give_up_s: float = Field(
+        default=60.0, gt=0, alias="KBW_INTAKE_GIVE_UP_S", description="seconds until a file that is no JSON is reported"
+    )
+
+
+class RedisSettings(_Area):
+    """Job records and wake-up calls."""
+
+    url: str = Field(default="", alias="KBW_REDIS_URL", description="Redis or Valkey URL; none: embedded Valkey")
+    prefix: str = Field(default="kbw:", alias="KBW_REDIS_PREFIX", description="prefix of all keys")
+    state_dir: str = Field(
+        default="~/.local/state/kbw", alias="KBW_STATE_DIR", description="append-only file of the embedded Valkey"
+    )
+
+
+class ModelSettings(_Area):
+    """The model endpoint: OpenClaw's gateway or any OpenAI-compatible server."""
+
+    driver: Literal["", "openclaw", "openai", "recorded"] = Field(
+        default="", alias="KBW_MODEL_DRIVER", description="openclaw | openai | recorded; unset: what is configured"
+    )
+    gateway_url: str = Field(default="", alias="OPENCLAW_GATEWAY_URL", description="OpenClaw gateway, without /v1")
+    gateway_token: SecretStr = Field(default=SecretStr(""), alias="OPENCLAW_GATEWAY_TOKEN", description="gateway token")
+    agent: str = Field(default="kb", alias="KBW_OPENCLAW_AGENT", description="OpenClaw agent that answers")
+    base_url: str = Field(default="", alias="KBW_LLM_BASE_URL", description="OpenAI-compatible base URL, ends in /v1")
+    api_key: SecretStr = Field(default=SecretStr(""), alias="KBW_LLM_API_KEY", description="key of that endpoint")
+    name: str = Field(default="", alias="KBW_LLM_MODEL", description="model name at that endpoint")
+    recorded_file: str = Field(
+        default="", alias="KBW_RECORDED_REPLIES", description="replies of the recorded driver (demo and tests only)"
+    )
+    timeout_s: float = Field(default=300.0, gt=0, alias="KBW_MODEL_TIMEOUT_S", description="seconds for one model call")
+    concurrency: int = Field(
+        default=4, ge=1, alias="KBW_MODEL_CONCURRENCY", description="calls in flight at one endpoint, over all workers"
+    )
+    session_mode: Literal["task", "stage", "attempt"] = Field(
+        default="task", alias="KBW_SESSION_MODE", description="what a model session key is made of"
+    )
+
+
+class JobSettings(_Area):
+    """How long and how often a job is tried, and how long it is remembered."""
+
+    lease_s: float = Field(
+        default=60.0, ge=1, alias="KBW_LEASE_S", description="seconds a worker holds a stage unrenewed"
+    )
+    stall_s: float = Field(
+        default=5.0,
+        gt=0,
+        alias="KBW_STALL_S",
+        description="seconds an open job may stand still before it is woken again",
+    )
+    max_attempts: int = Field(default=6, ge=1, alias="KBW_MAX_ATTEMPTS", description="attempts at one stage")
+    retention_days: float = Field(
+        default=30, gt=0, alias="KBW_RETENTION_DAYS", description="days finished jobs are kept"
+    )
+    lane_block_s: float = Field(
+        default=300.0,
+        ge=0,
+        alias="KBW_CONVERSATION_BLOCK_S",
+        description="seconds a waiting job may hold back later ones of its conversation",
+    )
+
+
+class WorkerSettings(_Area):
+    """Processes of one ``kbw up``."""
+
+    io: int = Field(
+        default=2, ge=1, alias="KBW_IO_CONCURRENCY", description="processes for prepare, fetch, apply, publish"
+    )
+    llm: int = Field(default=4, ge=1, alias="KBW_LLM_CONCURRENCY", description="threads for select and answer")
+    commit: int = Field(default=1, ge=1, alias="KBW_COMMIT_CONCURRENCY", description="processes for commit")
+    shutdown_s: float = Field(
+        default=30.0, ge=0, alias="KBW_SHUTDOWN_S", description="seconds running stages may still take"
+    )
+    cache_dir: str = Field(
+        default="~/.cache/kbw", alias="KBW_CACHE_DIR", description="mirror, index, attachment cache; may be deleted"
+    )
+    config_dir: str = Field(
+        default="", alias="KBW_CONFIG_DIR", description="word lists, pipelines, demo; default: shipped"
+    )
+    log_format: Literal["json", "text"] = Field(default="json", alias="KBW_LOG_FORMAT", description="json | text")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        default="INFO", alias="KBW_LOG_LEVEL", description="DEBUG | INFO | WARNING | ERROR"
+    )
+
+
+class HttpSettings(_Area):
+    """The HTTP way in; off without a token."""
+
+    addr: str = Field(default="127.0.0.1:8765", alias="KBW_HTTP_ADDR", description="host:port of the HTTP way in")
+    token: SecretStr = Field(
+        default=SecretStr(""), alias="KBW_HTTP_TOKEN", description="bearer token; none: HTTP is off"
+    )
+
+
+class LimitSettings(_Area):
+    """``analysisLimits`` and the other budgets of the contract."""
+
+    max_selected_pages: int = Field(
+        default=6, ge=1, alias="KBW_MAX_SELECTED_PAGES", description="pages one answer may read"
+    )
+    recommended_selected_pages: str = Field(
+        default="1-4", alias="KBW_RECOMMENDED_SELECTED_PAGES", description="what the model is told to aim at"
+    )
+    max_evidence_page_chars: int = Field(
+        default=8_000, ge=1, alias="KBW_MAX_EVIDENCE_PAGE_CHARS", description="characters of one evidence page"
+    )
+    max_total_evidence_chars: int = Field(
+        default=45_000, ge=1, alias="KBW_MAX_TOTAL_EVIDENCE_CHARS", description="characters of all evidence pages"
+    )
+    max_attachment_chars_per_file: int = Field(
+        default=8_000, ge=1, alias="KBW_MAX_ATTACHMENT_CHARS_PER_FILE", description="characters of one attachment"
+    )
+    max_total_attachment_chars: int = Field(
+        default=16_000, ge=1, alias="KBW_MAX_TOTAL_ATTACHMENT_CHARS", description="characters of all attachments"
+    )
+    max_history_messages: int = Field(
+        default=6, ge=0, alias="KBW_MAX_HISTORY_MESSAGES", description="earlier messages the model sees"
+    )
+    max_history_message_chars: int = Field(
+        default=1_500, ge=1, alias="KBW_MAX_HISTORY_MESSAGE_CHARS", description="characters of one earlier message"
+    )
+    max_catalog_pages: int = Field(
+        default=350, ge=0, alias="KBW_MAX_CATALOG_PAGES", description="entries of catalogPages"
+    )
+    max_ranked_pages: int = Field(
+        default=60, ge=0, alias="KBW_MAX_RANKED_PAGES", description="entries of rankedCatalogPages"
+    )
+    max_starter_cards: int = Field(default=10, ge=0, alias="KBW_MAX_STARTER_CARDS", description="starterPageCards")
+    max_starter_card_chars: int = Field(
+        default=1_200, ge=1, alias="KBW_MAX_STARTER_CARD_CHARS", description="characters of one card's preview"
+    )
+    max_index_preview_chars: int = Field(
+        default=8_000, ge=0, alias="KBW_MAX_INDEX_PREVIEW_CHARS", description="characters of index.md"
+    )
+    max_answer_chars: int = Field(
+        default=200_000, ge=1, alias="KBW_MAX_ANSWER_CHARS", description="characters of an answer"
+    )
+
+
+@dataclass(frozen=True)
+class SettingRow:
+    """One line of ``kbw doctor --settings``; a secret's value is shown as ``set`` or ``not set``."""
+
+    name: str
+    value: str
+    origin: Literal["environment", "file", "default"]
+    meaning: str
+
+
+class Settings(BaseModel):
+    """All areas. Build it with :meth:`load`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    gitea: GiteaSettings
+    shared: SharedSettings
+    redis: RedisSettings
+    model: ModelSettings
+    job: JobSettings
+    worker: WorkerSettings
+    http: HttpSettings
+    limits: LimitSettings
+    origins: dict[str, Literal["environment", "file"]]
+
+    @classmethod
+    def load(cls, overrides: dict[str, str] | None = None) -> Self:
+        """From the environment, then the file of ``KBW_CONFIG``, then the defaults.
+
+        ``overrides`` (tests, command options) win over all. Raises :class:`SettingsError`.
+        """
+        env = {**os.environ, **(overrides or {})}
+        document = _read_file(env.get(CONFIG_VARIABLE, ""))
+        values: dict[str, Any] = {}
+        origins: dict[str, Literal["environment", "file"]] = {}
+        for area, name in _names():
+            if env.get(name, "").strip():
+                values.setdefault(area, {})[name], origins[name] = env[name], "environment"
+            elif name in document:
+                values.setdefault(area, {})[name], origins[name] = document[name], "file"
+        try:
+            areas = {area: _AREAS[area].model_validate(values.get(area, {})) for area in _AREAS}
+        except ValidationError as error:
+            raise SettingsError(_describe(error)) from error
+        return cls(origins=origins, **areas)
+
+    def rows(self) -> list[SettingRow]:
+        """Every setting with value, origin and meaning."""
+        rows = []
+        for area, name, field_name, field in _fields():
+            value = getattr(getattr(self, area), field_name)
+            shown = ("set" if value.get_secret_value() else "not set") if isinstance(value, SecretStr) else str(value)
+            rows.append(SettingRow(name, shown, self.origins.get(name, "default"), field.description or ""))
+        return rows
+
+    def secrets(self) -> list[str]:
+        """Every configured secret, for the mask."""
+        values = [getattr(getattr(self, area), field_name) for area, _, field_name, _ in _fields()]
+        return [v.get_secret_value() for v in values if isinstance(v, SecretStr) and v.get_secret_value()]
+
+
+_AREAS: dict[str, type[_Area]] = {
+    "gitea": GiteaSettings,
+    "shared": SharedSettings,
+    "redis": RedisSettings,
+    "model": ModelSettings,
+    "job": JobSettings,
+    "worker": WorkerSettings,
+    "http": HttpSettings,
+    "limits": LimitSettings,
+}
+
+
+def _fields() -> Iterator[tuple[str, str, str, FieldInfo]]:
+    for area, model in _AREAS.items():
+        for field_name, field in model.model_fields.items():
+            yield area, field.alias or field_name, field_name, field
+
+
+def _names() -> Iterator[tuple[str, str]]:
+    return ((area, name) for area, name, _, _ in _fields())
+
+
+def _read_file(path: str) -> dict[str, Any]:
+    if not path:
+        return {}
+    try:
+        document = tomllib.loads(Path(path).expanduser().read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"{CONFIG_VARIABLE}={path}: {error}") from error
+    unknown = sorted(set(document) - {name for _, name in _names()})
+    if unknown:
+        raise SettingsError(f"{path}: no such setting: {', '.join(unknown)}; see `kbw doctor --settings`")
+    return document
+
+
+def _describe(error: ValidationError) -> str:
+    return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors(include_url=False))
+
+
+def environment_for_children() -> dict[str, str]:
+    """The environment handed to our own worker processes: as it is, they read the same settings."""
+    return dict(os.environ)

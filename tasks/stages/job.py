@@ -1,0 +1,171 @@
+"""A job as its stages see it: payload and artefacts out of the folder, typed; must not know leases or queues."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from tasks.contract import strict_json
+from tasks.contract.answer import Answer
+from tasks.contract.context import Context
+from tasks.contract.evidence import Evidence
+from tasks.contract.outcome import Outcome, Receipt
+from tasks.contract.payload import Payload, describe, read_payload
+from tasks.contract.selection import PageSelection
+from tasks.contract.shape import Shape
+from tasks.errors import Code, PermanentError
+from tasks.ports import Failure, JobFolder, Ports, RepoRef
+
+S = TypeVar("S", bound=Shape)
+
+PAYLOAD = "payload.json"
+CONTEXT = "context.json"
+SELECTION = "page-selection.json"
+EVIDENCE = "evidence.json"
+ANSWER = "answer.json"
+OUTCOME = "outcome.json"
+RECEIPT = "receipt.json"
+RESULT = "result.json"
+EVENTS = "events.jsonl"
+CALLS = "calls.jsonl"
+
+SHAPES: dict[str, type[Shape]] = {
+    CONTEXT: Context,
+    SELECTION: PageSelection,
+    EVIDENCE: Evidence,
+    ANSWER: Answer,
+    OUTCOME: Outcome,
+    RECEIPT: Receipt,
+}
+
+
+def _no_guard() -> None:
+    return None
+
+
+@dataclass
+class Job:
+    """One job at work. ``deadline`` is in seconds since the epoch; ``guard`` raises ``FencedError`` once the right to
+
+    work on it is lost and is asked before every effect; ``failure`` is set when the job goes to publish without outcome.
+    """
+
+    task_id: str
+    folder: JobFolder
+    ports: Ports
+    deadline: float
+    generation: int = 0
+    failure: Failure | None = None
+    guard: Callable[[], None] = _no_guard
+
+    @cached_property
+    def payload(self) -> Payload:
+        """What the backend sent."""
+        data = self.folder.read(PAYLOAD)
+        if data is None:
+            raise PermanentError(
+                Code.INTERNAL, en=f"{self.folder.path}/{PAYLOAD} is missing", zh="任务文件丢失，请重新提交这个问题"
+            )
+        return read_payload(data)
+
+    @cached_property
+    def repo(self) -> RepoRef:
+        """The repository this job reads and writes."""
+        return self.ports.resolve_repo(self.payload)
+
+    @property
+    def context(self) -> Context:
+        """Artefact of prepare."""
+        return self._artefact(CONTEXT, Context)
+
+    @property
+    def selection(self) -> PageSelection:
+        """Artefact of select."""
+        return self._artefact(SELECTION, PageSelection)
+
+    @property
+    def evidence(self) -> Evidence:
+        """Artefact of fetch."""
+        return self._artefact(EVIDENCE, Evidence)
+
+    @property
+    def answer(self) -> Answer:
+        """Artefact of answer."""
+        return self._artefact(ANSWER, Answer)
+
+    @property
+    def outcome(self) -> Outcome:
+        """Artefact of apply."""
+        return self._artefact(OUTCOME, Outcome)
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """Artefact of commit; ``None`` when there was nothing to write."""
+        return self._artefact(RECEIPT, Receipt) if self.holds(RECEIPT) else None
+
+    def holds(self, name: str) -> bool:
+        """Whether a valid artefact is there: then its stage is passed over."""
+        data = self.folder.read(name)
+        if data is None:
+            return False
+        try:
+            read_artefact(data, SHAPES[name], self.task_id, name)
+        except PermanentError:
+            return False
+        return True
+
+    def save(self, name: str, artefact: Shape) -> None:
+        """Write the artefact of a stage."""
+        self.folder.write(name, strict_json.dumps(artefact.document()))
+
+    def timings(self) -> dict[str, int]:
+        """Milliseconds of each stage that ended, the latest attempt of each, out of the job's own journal."""
+        found: dict[str, int] = {}
+        for line in (self.folder.read(EVENTS) or b"").splitlines():
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue  # a torn line of a killed writer
+            if isinstance(event, dict) and event.get("event") == "checkpoint" and isinstance(event.get("ms"), int):
+                found[str(event.get("stage"))] = event["ms"]
+        return found
+
+    def _artefact(self, name: str, shape: type[S]) -> S:
+        data = self.folder.read(name)
+        if data is None:
+            raise PermanentError(
+                Code.INTERNAL,
+                en=f"{self.folder.path}/{name} is missing; replay the job",
+                zh=f"中间文件 {name} 丢失，需要重放任务",
+            )
+        return read_artefact(data, shape, self.task_id, name)
+
+
+def read_artefact(data: bytes, shape: type[S], task_id: str, name: str) -> S:
+    """An artefact out of a file's bytes.
+
+    Raises ``BAD_PAYLOAD`` when it is no such document or belongs to another job.
+    """
+    try:
+        document = strict_json.loads(data)
+        artefact = shape.model_validate(document)
+    except ValidationError as error:
+        en, zh = describe(error)
+        raise PermanentError(Code.BAD_PAYLOAD, en=f"{name}: {en}", zh=f"{name} 不合要求：{zh}") from error
+    except (ValueError, RecursionError) as error:
+        raise PermanentError(
+            Code.BAD_PAYLOAD, en=f"{name} is not valid JSON: {error}", zh=f"{name} 不是合法的 JSON：{error}"
+        ) from error
+    owner = document.get("taskId", task_id) if isinstance(document, dict) else task_id
+    if owner != task_id:
+        raise PermanentError(
+            Code.BAD_PAYLOAD,
+            en=f"{name} belongs to task {owner!r}, not {task_id!r}",
+            zh=f"{name} 属于另一个任务，拒绝使用",
+        )
+    return artefact

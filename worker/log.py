@@ -1,0 +1,47 @@
+"""Logs: one line an event, JSON or text, secrets masked, never document text; must not decide what is logged."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from typing import Any, Literal
+
+from worker.masking import SecretMask
+
+FIELDS = "kbw"
+"""``extra={FIELDS: {...}}`` carries an event's fields to the formatter."""
+
+
+class _Formatter(logging.Formatter):
+    def __init__(self, mask: SecretMask, form: Literal["json", "text"]) -> None:
+        super().__init__()
+        self._mask = mask
+        self._form = form
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
+        fields: dict[str, Any] = getattr(record, FIELDS, {})
+        if self._form == "json":
+            line: dict[str, Any] = {"at": at, "level": record.levelname, "logger": record.name}
+            line |= {"event": record.getMessage(), **fields}
+            if record.exc_info:
+                line["trace"] = self.formatException(record.exc_info)
+            return json.dumps(self._mask.value(line), ensure_ascii=False, default=str)
+        told = " ".join(f"{key}={value}" for key, value in fields.items() if value not in ("", None))
+        text = f"{at} {record.levelname:<7} {record.getMessage()} {told}".rstrip()
+        if record.exc_info:
+            text += "\n" + self.formatException(record.exc_info)
+        return self._mask.text(text)
+
+
+def set_up_logging(mask: SecretMask, form: Literal["json", "text"], level: str) -> None:
+    """Send all loggers of this process to standard error in one form; libraries only from warnings on."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Formatter(mask, form))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    for name in ("celery", "kombu", "amqp", "httpx", "httpcore", "git"):
+        logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLevelName(level)))
