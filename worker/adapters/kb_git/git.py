@@ -1,0 +1,380 @@
+"""The one gateway to git: every git process starts here, with a fixed environment; must not know what a page is.
+
+GitPython starts the processes. Its dynamic calls guard neither options nor revisions, so sub-commands and options are
+constants here, revisions are full hex ids, refs are checked, and the token travels only in the environment of the
+child, scoped to the base URL (never in argv, a URL, a config file, a log line or an exception).
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tasks.errors import Code, PermanentError
+from worker.adapters.kb_git.cat_file import Blob, CatFile
+from worker.adapters.kb_git.process import DamagedError, GitProcess
+from worker.adapters.kb_git.remote import PushReport, Remote
+
+__all__ = [
+    "NULL_ID",
+    "BareRepo",
+    "Blob",
+    "DamagedError",
+    "GitLimits",
+    "LoggedCommit",
+    "PushReport",
+    "Remote",
+    "RemoteHead",
+    "Signature",
+    "TreeEntry",
+    "remote_head",
+]
+
+NULL_ID = "0" * 40
+"""Git's own name for "no commit": what an empty repository has for a head."""
+
+HEAD_REF = "refs/kbw/head"
+"""The mirror's note of what was fetched last; set only after all objects of that commit are there."""
+
+_HEX = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\Z")
+_BRANCH = re.compile(r"(?!-)(?!.*(?:\.\.|//|@\{|\.lock(?:/|\Z)|/\.|\.\Z|/\Z))[^\x00-\x20\x7f~^:?*\[\\]+\Z")
+_DAMAGE = (
+    "unable to read",
+    "is corrupt",
+    "bad object",
+    "not a git repository",
+    "unable to find",
+    "did not send all",
+    "index-pack failed",
+    "object file",
+    "missing blob",
+    "missing tree",
+    "loose object",
+    "packfile",
+)
+
+
+@dataclass(frozen=True)
+class GitLimits:
+    """Seconds that one git process may live: a look at the remote, a transfer, work on the mirror alone."""
+
+    lookup_s: float = 30.0
+    transfer_s: float = 600.0
+    local_s: float = 60.0
+
+
+@dataclass(frozen=True)
+class RemoteHead:
+    """The remote's default branch (``main``, no prefix) and its commit; both ``""`` when the repository is empty."""
+
+    branch: str
+    commit: str
+
+
+@dataclass(frozen=True)
+class TreeEntry:
+    """One entry of a tree. ``path`` keeps bytes that are no UTF-8 as surrogate escapes."""
+
+    mode: str
+    kind: str
+    id: str
+    path: str
+
+
+@dataclass(frozen=True)
+class LoggedCommit:
+    """A commit with the values of its ``Task-Id`` trailers; ``time`` in seconds since the epoch."""
+
+    id: str
+    parents: tuple[str, ...]
+    time: int
+    task_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Who made a commit and when (seconds since the epoch, UTC)."""
+
+    name: str
+    email: str
+    time: int
+
+
+def check_hex(revision: str) -> str:
+    """``revision`` if it is a full hex id; anything else (``HEAD``, ``--option``, ``main^``) is a ``ValueError``."""
+    if not _HEX.match(revision):
+        raise ValueError("a revision must be 40 or 64 lower-case hex digits")
+    return revision
+
+
+def check_branch(branch: str) -> str:
+    """``branch`` if it can stand after ``refs/heads/`` (git-check-ref-format), else ``ValueError``."""
+    if not _BRANCH.match(branch) or branch.startswith("."):
+        raise ValueError("not a branch name")
+    return branch
+
+
+class BareRepo:
+    """One bare repository on disk and the remote it mirrors.
+
+    Safe for threads (the persistent reader has a lock) and for ``fork`` (it belongs to the process that opened it).
+    Errors: ``KB_UNREACHABLE`` (transient), ``KB_AUTH``, ``KB_NOT_FOUND`` for the remote; ``COMMIT_GONE`` for an object
+    that is not here; :class:`DamagedError` when the repository on disk cannot be used.
+    """
+
+    def __init__(self, path: Path, remote: Remote, limits: GitLimits | None = None) -> None:
+        self.path = path
+        self.remote = remote
+        self._limits = limits or GitLimits()
+        self._process = GitProcess(remote, path)
+        self._reader = CatFile(self._open_reader, self._limits.local_s)
+
+    @classmethod
+    def clone(cls, path: Path, remote: Remote, limits: GitLimits | None = None) -> BareRepo:
+        """A full bare clone (never shallow: ancestor checks need the history) into ``path``, which must not exist."""
+        limits = limits or GitLimits()
+        process = GitProcess(remote, None)
+        done = process.run(
+            ["clone", "--bare", "--quiet", "--no-tags", "--template=", "--", remote.url, str(path)],
+            limits.transfer_s,
+        )
+        if done.status != 0:
+            raise remote.error(done.stderr)
+        return cls(path, remote, limits)
+
+    def close(self) -> None:
+        """End the persistent reader; the next read opens a new one."""
+        self._reader.close()
+
+    # ------------------------------------------------------------ the remote
+
+    def remote_head(self) -> RemoteHead:
+        """The remote's default branch and commit, asked now."""
+        return remote_head(self.remote, self._limits)
+
+    def fetch(self, branch: str) -> str:
+        """Bring all of ``branch`` here and return its commit. Nothing is ever pruned: pinned commits stay readable."""
+        spec = f"+refs/heads/{check_branch(branch)}:{HEAD_REF}"
+        options = ["--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--no-recurse-submodules"]
+        done = self._process.run(["fetch", *options, "--", self.remote.url, spec], self._limits.transfer_s)
+        if done.status != 0:
+            if self._is_damaged(done.stderr):
+                raise DamagedError(self.remote.redact(done.stderr))
+            raise self.remote.error(done.stderr)
+        return self.fetched()
+
+    def fetched(self) -> str:
+        """The commit of the last complete fetch, ``""`` when there was none."""
+        done = self._process.run(["for-each-ref", "--format=%(objectname)", HEAD_REF], self._limits.local_s)
+        if done.status != 0:
+            raise DamagedError(self.remote.redact(done.stderr))
+        return done.text.strip()
+
+    def push(self, commit: str, branch: str, *, small_window: bool = True) -> PushReport:
+        """Fast-forward ``branch`` to ``commit``; never forced: the push is the lock (DESIGN §1.4).
+
+        ``small_window`` leaves out the delta search: cheaper on a LAN, more bytes on the wire.
+        """
+        spec = f"{check_hex(commit)}:refs/heads/{check_branch(branch)}"
+        extra = {"pack.window": "0"} if small_window else {}
+        done = self._process.run(
+            ["push", "--porcelain", "--no-verify", "--no-signed", "--no-follow-tags", "--", self.remote.url, spec],
+            self._limits.transfer_s,
+            config=extra,
+        )
+        return self.remote.push_report(done.status, done.text, done.stderr)
+
+    # ------------------------------------------------------------ reading
+
+    def has(self, commit: str) -> bool:
+        """Whether ``commit`` is a commit that is here."""
+        found = self._reader.read(check_hex(commit), 0)
+        return found is not None and found.kind == "commit"
+
+    def read(self, object_id: str, max_bytes: int | None = None) -> bytes:
+        """The bytes of a blob (at most the first ``max_bytes``). Raises ``COMMIT_GONE`` when it is not here."""
+        found = self._reader.read(check_hex(object_id), max_bytes)
+        if found is None:
+            raise self.gone(object_id)
+        return found.data
+
+    def read_many(self, object_ids: Sequence[str], max_bytes: int | None = None) -> Iterator[tuple[str, Blob | None]]:
+        """Each blob in order, ``None`` for one that is not here; requests are sent ahead of the replies."""
+        return self._reader.read_many([check_hex(item) for item in object_ids], max_bytes)
+
+    def read_path(self, commit: str, path: str, max_bytes: int | None = None) -> bytes | None:
+        """A file's bytes at ``commit``; ``None`` when no file of that exact name is there."""
+        if not path or any(sign in path for sign in "\n\r\0"):
+            return None
+        found = self._reader.read(f"{check_hex(commit)}:{path}", max_bytes)
+        return found.data if found and found.kind == "blob" else None
+
+    def tree(self, commit: str, *, recursive: bool = True, folder: str = "") -> list[TreeEntry]:
+        """The entries at ``commit`` in git's order: all files, or only the direct entries of ``folder``.
+
+        Raises ``COMMIT_GONE`` when the commit is not here; a folder that is not there has no entries.
+        """
+        args = ["ls-tree", "-z", "--full-tree", *(["-r"] if recursive else []), "--end-of-options", check_hex(commit)]
+        if folder:
+            args += ["--", f"{folder.strip('/')}/"]
+        return [_tree_entry(line) for line in self._lines(args, commit)]
+
+    def changed_paths(self, old: str, new: str) -> list[str]:
+        """Paths whose entry differs between two commits, deletions included."""
+        args = ["diff-tree", "-r", "-z", "--no-renames", "--name-only", "--end-of-options"]
+        return [_path(line) for line in self._lines([*args, check_hex(old), check_hex(new)], new)]
+
+    def log(self, tip: str, *, since: str = "", limit: int = 10_000, grep: str = "") -> list[LoggedCommit]:
+        """Commits reachable from ``tip`` and not from ``since``, newest first, with their ``Task-Id`` trailers.
+
+        ``grep`` keeps only commits whose message holds that text literally.
+        """
+        form = "--format=%H%x1f%P%x1f%ct%x1f%(trailers:key=Task-Id,valueonly,separator=%x1e)"
+        args = ["log", "-z", f"--max-count={int(limit)}", form]
+        if grep:
+            args += ["--fixed-strings", f"--grep={grep}"]
+        args += ["--end-of-options", check_hex(tip)]
+        if since:
+            args.append(f"^{check_hex(since)}")
+        return [_logged(line) for line in self._lines([*args, "--"], tip)]
+
+    def is_ancestor(self, old: str, new: str) -> bool:
+        """Whether ``old`` is ``new`` or lies in its history; ``False`` when either is not here."""
+        done = self._process.run(
+            ["merge-base", "--is-ancestor", "--end-of-options", check_hex(old), check_hex(new)], self._limits.local_s
+        )
+        return done.status == 0
+
+    # ------------------------------------------------------------ writing objects
+
+    def write_blob(self, data: bytes) -> str:
+        """Store ``data``; its id."""
+        return self._id(["hash-object", "-w", "-t", "blob", "--stdin", "--no-filters"], data)
+
+    def write_tree(self, entries: Sequence[TreeEntry]) -> str:
+        """Store one level of a tree (``path`` is a plain name); git sorts the entries. The tree's id."""
+        lines = []
+        for entry in entries:
+            if not entry.path or any(sign in entry.path for sign in "/\0"):
+                raise ValueError("a tree entry needs a plain name")
+            lines.append(f"{entry.mode} {entry.kind} {check_hex(entry.id)}\t{entry.path}")
+        text = "".join(f"{line}\0" for line in lines)
+        return self._id(["mktree", "-z"], text.encode("utf-8", "surrogateescape"))
+
+    def write_commit(self, tree: str, parents: Sequence[str], message: str, author: Signature) -> str:
+        """Store a commit with ``author`` as committer too; equal arguments give an equal id."""
+        args = ["commit-tree", "--no-gpg-sign", "-F", "-"]
+        for parent in parents:
+            args += ["-p", check_hex(parent)]
+        stamp = f"@{int(author.time)} +0000"
+        who = {
+            "GIT_AUTHOR_NAME": author.name,
+            "GIT_AUTHOR_EMAIL": author.email,
+            "GIT_AUTHOR_DATE": stamp,
+            "GIT_COMMITTER_NAME": author.name,
+            "GIT_COMMITTER_EMAIL": author.email,
+            "GIT_COMMITTER_DATE": stamp,
+        }
+        return self._id([*args, check_hex(tree)], message.encode(), who)
+
+    # ------------------------------------------------------------ care
+
+    def pack_count(self) -> int:
+        """Packs on disk: every fetch adds one."""
+        return sum(1 for _ in (self.path / "objects" / "pack").glob("*.pack"))
+
+    def compact(self) -> None:
+        """Roll small packs into bigger ones. Unreachable objects stay: a pinned commit may need them."""
+        done = self._process.run(["repack", "--geometric=2", "-d", "-q"], self._limits.transfer_s)
+        if done.status != 0:
+            raise DamagedError(self.remote.redact(done.stderr))
+
+    def gone(self, object_id: str) -> PermanentError:
+        """The error for an object that cannot be had any more."""
+        where = f"{self.remote.name}@{object_id[:12]}"
+        return PermanentError(
+            Code.COMMIT_GONE,
+            en=f"{where} is neither in the mirror nor at {self.remote.host}: history was rewritten; start the job anew",
+            zh=f"知识库版本 {where} 已不存在（历史被改写），请重新提问。",
+        )
+
+    def _open_reader(self) -> subprocess.Popen[bytes]:
+        return self._process.open(["cat-file", "--batch"])
+
+    def _lines(self, args: Sequence[str], revision: str) -> list[bytes]:
+        done = self._process.run(args, self._limits.local_s)
+        if done.status != 0:
+            if not self.has(revision):
+                raise self.gone(revision)
+            raise DamagedError(self.remote.redact(done.stderr))
+        return [line for line in done.stdout.split(b"\0") if line]
+
+    def _id(self, args: Sequence[str], data: bytes, env: Mapping[str, str] | None = None) -> str:
+        done = self._process.run(args, self._limits.local_s, data=data, env=env)
+        if done.status != 0:
+            raise DamagedError(self.remote.redact(done.stderr))
+        return check_hex(done.text.strip())
+
+    def _is_damaged(self, stderr: str) -> bool:
+        return any(sign in stderr for sign in _DAMAGE)
+
+
+def remote_head(remote: Remote, limits: GitLimits | None = None) -> RemoteHead:
+    """The default branch of ``remote`` and its commit, asked now, without any repository on disk.
+
+    A default branch that was deleted or renamed on the server falls back to the only branch, ``main`` or ``master``.
+    """
+    limits = limits or GitLimits()
+    args = ["ls-remote", "--quiet", "--symref", "--", remote.url, "HEAD", "refs/heads/*"]
+    done = GitProcess(remote, None).run(args, limits.lookup_s)
+    if done.status != 0:
+        raise remote.error(done.stderr)
+    heads, head = _advertised(done.text)
+    if not heads:
+        return RemoteHead("", "")
+    branch = next((name for name in (head, "main", "master") if name in heads), None)
+    if branch is None and len(heads) == 1:
+        branch = next(iter(heads))
+    if branch is None:
+        raise PermanentError(
+            Code.KB_NOT_FOUND,
+            en=f"{remote.name} at {remote.host} has {len(heads)} branches but no default branch: set one in the server",
+            zh=f"知识库 {remote.name} 没有默认分支，请在 {remote.host} 上设置默认分支。",
+        )
+    return RemoteHead(branch, heads[branch])
+
+
+def _advertised(text: str) -> tuple[dict[str, str], str]:
+    """Branches with their commits, and the branch that ``HEAD`` names (of equal ones when it names only a commit)."""
+    heads: dict[str, str] = {}
+    head, head_commit = "", ""
+    for line in text.splitlines():
+        value, _, name = line.partition("\t")
+        if name == "HEAD" and value.startswith("ref: refs/heads/"):
+            head = value.removeprefix("ref: refs/heads/")
+        elif name == "HEAD":
+            head_commit = value
+        elif name.startswith("refs/heads/"):
+            heads[name.removeprefix("refs/heads/")] = check_hex(value)
+    if not head and head_commit:
+        head = next((name for name, commit in heads.items() if commit == head_commit), "")
+    return heads, head
+
+
+def _path(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def _tree_entry(line: bytes) -> TreeEntry:
+    facts, _, path = line.partition(b"\t")
+    mode, kind, object_id = facts.decode("ascii").split(" ")
+    return TreeEntry(mode, kind, object_id, _path(path))
+
+
+def _logged(line: bytes) -> LoggedCommit:
+    commit, parents, seconds, trailers = line.decode("utf-8", "replace").strip("\n").split("\x1f", 3)
+    task_ids = tuple(item.strip() for item in trailers.split("\x1e") if item.strip())
+    return LoggedCommit(commit, tuple(parents.split()), int(seconds), task_ids)
