@@ -50,9 +50,10 @@ def _no_guard() -> None:
 
 @dataclass
 class Job:
-    """One job at work. ``deadline`` is in seconds since the epoch; ``guard`` raises ``FencedError`` once the right to
+    """One job at work.
 
-    work on it is lost and is asked before every effect; ``failure`` is set when the job goes to publish without outcome.
+    ``deadline`` is in seconds since the epoch. ``guard`` raises ``FencedError`` once the right to work on the job is
+    lost, and is asked before every effect. ``failure`` is set when the job goes to publish without an outcome.
     """
 
     task_id: str

@@ -1,0 +1,82 @@
+"""The one way in for all jobs (CONTRACT §3): file, stream, HTTP, CLI and Celery message end here; must not read files."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tasks.contract import strict_json
+from tasks.contract.payload import Payload, content_digest, read_payload
+from tasks.contract.shape import JsonObject
+from tasks.errors import Code, PermanentError
+from tasks.pipeline import Pipeline
+from tasks.ports import Accepted, JobFolder, JobFolders, JobStore, NewJob, ResultSink
+from tasks.query import pipeline_of
+from tasks.stages.job import PAYLOAD, RESULT
+
+log = logging.getLogger("kbw.accept")
+OVER = ("done", "failed", "cancelled")
+
+
+@dataclass(frozen=True)
+class Intake:
+    """What accepting needs. ``wake(pipeline, stage, task_id)`` sends a wake-up call."""
+
+    jobs: JobStore
+    folders: JobFolders
+    sink: ResultSink
+    wake: Callable[[Pipeline, str, str], None]
+
+
+def accept(document: JsonObject, *, source: str, intake: Intake) -> Accepted:
+    """Record the job and wake it, or say that it is known.
+
+    The same content again is the existing job; when that one is over, its result is delivered once more, the same
+    bytes, also to another ``resultFile``. Other content under a known id is a conflict and touches nothing of the first
+    job. Raises ``BAD_PAYLOAD`` for what is no payload at all.
+    """
+    payload = read_payload(document)
+    folder = intake.folders.open(payload.task_id)
+    body = strict_json.dumps(document)
+    # before the record: once a source has been acknowledged, the payload must be on disk
+    kept = folder.write_once(PAYLOAD, body)
+    pipeline = pipeline_of(payload.skill)
+    accepted = intake.jobs.accept(_new_job(payload, document, pipeline.first.name, source))
+    if accepted.kind == "new" and kept != body:
+        folder.write(PAYLOAD, body)  # left over from a writer that died before it had a record
+    if accepted.kind == "conflict":
+        log.warning("conflict", extra={"kbw": {"task_id": payload.task_id, "source": source}})
+    elif accepted.record.state in OVER:
+        deliver_again(payload, folder, intake.sink)
+    else:
+        intake.wake(pipeline, accepted.record.stage, payload.task_id)
+    return accepted
+
+
+def deliver_again(payload: Payload, folder: JobFolder, sink: ResultSink) -> None:
+    """Hand the bytes of a finished job's result to whoever asks again."""
+    if result := folder.read(RESULT):
+        sink.deliver(payload, payload.task_id, result)
+
+
+def conflict(task_id: str) -> PermanentError:
+    """The error of a payload whose id belongs to other content."""
+    return PermanentError(
+        Code.CONFLICT,
+        en=f"{task_id} is already known with other content; use a new messageId",
+        zh=f"任务 {task_id} 已存在且内容不同，本次提交被拒绝；请使用新的 messageId",
+    )
+
+
+def _new_job(payload: Payload, document: JsonObject, first_stage: str, source: str) -> NewJob:
+    return NewJob(
+        task_id=payload.task_id,
+        digest=content_digest(document),
+        skill=payload.skill,
+        first_stage=first_stage,
+        lane=payload.conversation_id,
+        deadline_s=payload.deadline_seconds,
+        source=source,
+        result_file=payload.result_file or "",
+    )

@@ -1,0 +1,258 @@
+"""How a stage runs in the fleet: claim, run, checkpoint or fail, wake the next; must not know what a stage does.
+
+The job record is the truth, Celery messages are wake-up calls (DESIGN §1.1): a lost, doubled or late message does no
+harm, because each attempt starts with a claim on the record and ends with a compare-and-set.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Event, Thread
+from typing import Any
+
+from celery import Celery, Task
+
+from tasks.errors import Code, FencedError, JobError, PermanentError, TransientError
+from tasks.pipeline import Pipeline, Step, chance, failure_of, note, perform
+from tasks.ports import Claim, JobStore, JobSweep, JobViews, Ports
+from tasks.rules.retry import delay_before_retry
+from tasks.stages.job import Job
+
+log = logging.getLogger("kbw.job")
+
+RENEW_EVERY_S = 15.0
+COMMITTER_TTL_S = 60.0
+MAX_BATCH = 64
+MAX_ROUNDS = 1_000
+INTERNAL_TRIES = 2
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """What the shells need beside the ports of the stages; built once a process in ``worker/bootstrap.py``.
+
+    ``wake(pipeline, stage, task_id)`` sends a wake-up call. ``worker`` names this process in leases and journals.
+    """
+
+    ports: Ports
+    jobs: JobStore
+    views: JobViews
+    sweep: JobSweep
+    wake: Callable[[Pipeline, str, str], None]
+    worker: str
+    max_attempts: int = 6
+
+
+class StageTask(Task):  # type: ignore[type-arg]  # celery's Task is generic only in its stubs
+    """The base of all stage tasks. ``fleet`` gives the process's :class:`Fleet`, built after the fork."""
+
+    abstract = True
+    fleet: Callable[[], Fleet]
+
+
+def register_shells(app: Celery, pipeline: Pipeline, fleet: Callable[[], Fleet]) -> None:
+    """One Celery task a stage, named ``kbw.<pipeline>.<stage>``, that carries only the ``taskId``."""
+
+    def shell_of(step: Step) -> Callable[[str], None]:
+        def shell(task_id: str) -> None:
+            work = drain if step.batched else advance
+            work(fleet(), pipeline, step, task_id)
+
+        return shell
+
+    for step in pipeline.steps:
+        app.task(shell_of(step), name=pipeline.task_name(step.name), queue=step.queue, base=StageTask)
+
+
+# ---------------------------------------------------------------- one job
+
+
+def advance(fleet: Fleet, pipeline: Pipeline, step: Step, task_id: str) -> None:
+    """Run ``step`` and the deterministic ones that follow it on the same queue, each claimed and checkpointed."""
+    for _ in pipeline.steps:
+        taken = take(fleet, pipeline, step, task_id)
+        if taken is None:
+            return
+        claim, job = taken
+        with kept(fleet, [taken]):
+            following = attempt(fleet, pipeline, step, claim, job)
+        if following is None:
+            return
+        if following.queue != step.queue or following.batched:
+            fleet.wake(pipeline, following.name, task_id)
+            return
+        step = following
+
+
+def take(fleet: Fleet, pipeline: Pipeline, step: Step, task_id: str) -> tuple[Claim, Job] | None:
+    """The claimed job, or ``None`` when there is nothing to do here; a job that must end is sent to publish."""
+    endpoint = fleet.ports.model.endpoint if step.calls_model else ""
+    claim = fleet.jobs.claim(task_id, step.name, fleet.worker, endpoint=endpoint)
+    if not isinstance(claim, Claim):
+        log.debug("claim.refused", extra=_fields(task_id, step.name, reason=claim.reason))
+        if claim.reason == "to_publish":
+            fleet.wake(pipeline, pipeline.last.name, task_id)
+        return None
+    try:
+        folder = fleet.ports.folders.open(task_id)
+    except TransientError as error:  # the share is gone: wait for it, do not burn attempts on it
+        fleet.jobs.park(claim, delay_before_retry(error, claim.attempt, chance(fleet.ports.clock)), error.code, error.en)
+        log.warning("park", extra=_fields(task_id, step.name, code=error.code, reason=error.en))
+        return None
+    failure = fleet.views.failure(task_id) if step is pipeline.last else None
+    return claim, Job(task_id, folder, fleet.ports, claim.deadline, claim.generation, failure)
+
+
+def attempt(fleet: Fleet, pipeline: Pipeline, step: Step, claim: Claim, job: Job) -> Step | None:
+    """Run one claimed step and record how it went; the step that follows, or ``None``."""
+    started = fleet.ports.clock.monotonic()
+    note(job, claim, "start")
+    try:
+        perform(step, [job])
+        following = None if step is pipeline.last else pipeline.after(step, job)
+    except FencedError:
+        note(job, claim, "fenced")
+        return None
+    except Exception as error:  # noqa: BLE001 - the one place that decides what becomes of any error
+        settle(fleet, pipeline, step, claim, job, error)
+        return None
+    ms = round((fleet.ports.clock.monotonic() - started) * 1000)
+    if following is None:
+        finish(fleet, claim, job, ms=ms)
+        return None
+    return following if move_on(fleet, claim, job, following, ms) else None
+
+
+def settle(fleet: Fleet, pipeline: Pipeline, step: Step, claim: Claim, job: Job, error: Exception) -> None:
+    """Decide what becomes of a failed attempt: wait and try again, or end the job with this error."""
+    if not isinstance(error, JobError):
+        log.error("stage.crashed", exc_info=error, extra=_fields(job.task_id, step.name, attempt=claim.attempt))
+        error = _our_bug(error, step.name, claim.attempt)
+    publishing = step is pipeline.last
+    if isinstance(error, TransientError) and (publishing or claim.attempt < fleet.max_attempts):
+        delay = delay_before_retry(error, claim.attempt, chance(fleet.ports.clock))
+        note(job, claim, "park", code=error.code, reason=error.en, ms=round(delay * 1000))
+        fleet.jobs.park(claim, delay, error.code, error.en)
+    elif publishing:  # the result lies in the job's folder; it must not go where the payload wants it
+        finish(fleet, claim, job, code=error.code, reason=error.en)
+    else:
+        note(job, claim, "fail", code=error.code, reason=error.en)
+        if fleet.jobs.fail(claim, failure_of(error)):
+            fleet.wake(pipeline, pipeline.last.name, job.task_id)
+
+
+def _our_bug(error: Exception, stage: str, attempt: int) -> JobError:
+    kind = TransientError if attempt < INTERNAL_TRIES else PermanentError
+    return kind(
+        Code.INTERNAL,
+        en=f"{type(error).__name__} in stage {stage}; the trace is in the worker's log",
+        zh="系统内部错误，已记录；请稍后重试或联系管理员",
+    )
+
+
+def move_on(fleet: Fleet, claim: Claim, job: Job, following: Step, ms: int) -> bool:
+    """Checkpoint; ``False`` when the lease was lost meanwhile (another worker goes on)."""
+    # the journal first: publish reads the timings from it, and a line too many does no harm
+    note(job, claim, "checkpoint", ms=ms)
+    return fleet.jobs.checkpoint(claim, following.name)
+
+
+def finish(fleet: Fleet, claim: Claim, job: Job, *, ms: int = 0, code: str = "", reason: str = "") -> None:
+    """The job is over: its one result is delivered (or, with ``code``, could only be kept in its folder)."""
+    code = code or (job.failure.code if job.failure else "")
+    receipt = None if job.failure else job.receipt
+    note(job, claim, "finish", code=code, reason=reason, ms=ms)
+    fleet.jobs.finish(claim, success=not code, code=code, commit_id=receipt.commit_id if receipt else "")
+
+
+# ---------------------------------------------------------------- many jobs in one step
+
+
+def drain(fleet: Fleet, pipeline: Pipeline, step: Step, task_id: str) -> None:
+    """Work off all jobs that wait at a batched step for this job's repository, as the one holder of its lock.
+
+    Whoever does not get the lock leaves: the holder looks again after every batch and after giving the lock back.
+    """
+    repo = _repo_of(fleet, task_id)
+    lock = f"{pipeline.task_name(step.name)}:{repo}"
+    for _ in range(MAX_ROUNDS):
+        if not fleet.sweep.lock(lock, fleet.worker, COMMITTER_TTL_S):
+            return
+        try:
+            worked = drain_once(fleet, pipeline, step, repo, lock)
+        finally:
+            fleet.sweep.unlock(lock, fleet.worker)
+        if not worked:
+            return
+
+
+def drain_once(fleet: Fleet, pipeline: Pipeline, step: Step, repo: str, lock: str) -> bool:
+    """One batch; ``False`` when no job was waiting."""
+    mine = (task_id for task_id in fleet.sweep.waiting(step.name, MAX_BATCH) if _repo_of(fleet, task_id) == repo)
+    claimed = [taken for task_id in mine if (taken := take(fleet, pipeline, step, task_id))]
+    if not claimed:
+        return False
+    started = fleet.ports.clock.monotonic()
+    for claim, job in claimed:
+        note(job, claim, "start")
+    with kept(fleet, claimed, lock):
+        try:
+            perform(step, [job for _, job in claimed])
+        except FencedError:
+            return True  # the jobs that lost their lease are somebody else's; the others come back when theirs ends
+        except Exception as error:  # noqa: BLE001 - decided for each job of the batch, as in attempt()
+            for claim, job in claimed:
+                settle(fleet, pipeline, step, claim, job, error)
+            return True
+        ms = round((fleet.ports.clock.monotonic() - started) * 1000)
+        for claim, job in claimed:
+            following = pipeline.after(step, job)
+            if move_on(fleet, claim, job, following, ms):
+                fleet.wake(pipeline, following.name, job.task_id)
+    return True
+
+
+def _repo_of(fleet: Fleet, task_id: str) -> str:
+    try:
+        folder = fleet.ports.folders.open(task_id)
+        return str(Job(task_id, folder, fleet.ports, float("inf")).repo)
+    except JobError:
+        return ""  # its own attempt says what is wrong with it
+
+
+# ---------------------------------------------------------------- leases
+
+
+@contextmanager
+def kept(fleet: Fleet, claimed: Sequence[tuple[Claim, Job]], lock: str = "") -> Iterator[None]:
+    """Renew the leases (and the committer's lock) in the background; a lost one makes its job's guard raise."""
+    done = Event()
+
+    def renew() -> None:
+        while not done.wait(RENEW_EVERY_S):
+            for claim, _ in claimed:
+                fleet.jobs.renew(claim)
+            if lock:
+                fleet.sweep.lock(lock, fleet.worker, COMMITTER_TTL_S)
+
+    def guard_of(claim: Claim) -> Callable[[], None]:
+        def guard() -> None:
+            if not fleet.jobs.renew(claim):
+                raise FencedError(f"{claim.task_id} at {claim.stage}: lease lost or job cancelled")
+
+        return guard
+
+    for claim, job in claimed:
+        job.guard = guard_of(claim)
+    Thread(target=renew, name="lease", daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
+
+
+def _fields(task_id: str, stage: str, **more: object) -> dict[str, Any]:
+    return {"kbw": {"task_id": task_id, "stage": stage, **more}}

@@ -1,0 +1,180 @@
+"""A pipeline: the steps of one skill in order, and running them; must not know leases, queues' servers or Celery.
+
+The same steps run in the fleet (``tasks.base``) and in one process without Redis (:func:`run_inline`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tasks.contract.shape import Shape
+from tasks.errors import Code, JobError, TransientError
+from tasks.ports import Claim, Clock, Failure
+from tasks.rules.retry import delay_before_retry
+from tasks.stages.job import EVENTS, Job
+
+log = logging.getLogger("kbw.job")
+
+Run = Callable[[Job], Shape | None]
+RunMany = Callable[[Sequence[Job]], Sequence[Shape]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One stage of a pipeline.
+
+    ``writes`` is its artefact (``None``: it has its effect itself and always runs). ``needed`` says whether a job
+    passes through it at all. ``batched``: it takes all waiting jobs of one repository at once. ``calls_model``: it
+    counts against the cap of the model endpoint.
+    """
+
+    name: str
+    queue: str
+    run: RunMany
+    writes: str | None
+    needed: Callable[[Job], bool]
+    batched: bool = False
+    calls_model: bool = False
+
+
+def _always(_job: Job) -> bool:
+    return True
+
+
+@dataclass
+class Pipeline:
+    """The steps of one skill, in order; the last one publishes. ``name`` stands in task names (``kbw.query.prepare``)."""
+
+    name: str
+    skill: str
+    steps: list[Step] = field(default_factory=list)
+
+    def stage(
+        self, queue: str, *, writes: str | None, needed: Callable[[Job], bool] = _always, calls_model: bool = False
+    ) -> Callable[[Run], Run]:
+        """Make the decorated function the next step: it takes one job and returns its artefact."""
+
+        def register(run: Run) -> Run:
+            def run_many(jobs: Sequence[Job]) -> Sequence[Shape]:
+                return [artefact for job in jobs if (artefact := run(job)) is not None]
+
+            self.steps.append(Step(run.__name__, queue, run_many, writes, needed, calls_model=calls_model))
+            return run
+
+        return register
+
+    def batch(
+        self, queue: str, *, writes: str, needed: Callable[[Job], bool] = _always
+    ) -> Callable[[RunMany], RunMany]:
+        """Make the decorated function the next step: it takes many jobs of one repository, one artefact each."""
+
+        def register(run: RunMany) -> RunMany:
+            self.steps.append(Step(run.__name__, queue, run, writes, needed, batched=True))
+            return run
+
+        return register
+
+    @property
+    def first(self) -> Step:
+        """Where a job begins."""
+        return self.steps[0]
+
+    @property
+    def last(self) -> Step:
+        """The step that publishes: every job ends here, with or without an outcome."""
+        return self.steps[-1]
+
+    def step(self, stage: str) -> Step:
+        """The step of that name; ``KeyError`` when the pipeline has none."""
+        return {step.name: step for step in self.steps}[stage]
+
+    def after(self, step: Step, job: Job) -> Step:
+        """The next step that this job needs; the last one is never followed."""
+        rest = self.steps[self.steps.index(step) + 1 :]
+        return next(following for following in rest if following.needed(job))
+
+    def task_name(self, stage: str) -> str:
+        """The pinned name of a stage's wake-up call."""
+        return f"kbw.{self.name}.{stage}"
+
+
+def perform(step: Step, jobs: Sequence[Job]) -> None:
+    """Run the step for the jobs whose artefact is not there yet, and write what comes out."""
+    waiting = [job for job in jobs if step.writes is None or not job.holds(step.writes)]
+    artefacts = step.run(waiting) if waiting else []
+    if step.writes is None:
+        return
+    for job, artefact in zip(waiting, artefacts, strict=True):
+        job.guard()
+        job.save(step.writes, artefact)
+
+
+def run_inline(pipeline: Pipeline, job: Job, *, max_attempts: int) -> None:
+    """Run the whole pipeline here: same steps, same artefacts, retries bounded by attempts and deadline.
+
+    A failure of a stage goes to publish as in the fleet; raises ``JobError`` only when publish itself fails.
+    """
+    for step in pipeline.steps:
+        if step is pipeline.last:
+            _run_with_retries(step, job, max_attempts)
+        elif job.failure is None and step.needed(job):
+            try:
+                _run_with_retries(step, job, max_attempts)
+            except JobError as error:
+                job.failure = failure_of(error)
+                note(job, None, "fail", stage=step.name, code=error.code, reason=error.en)
+
+
+def _run_with_retries(step: Step, job: Job, max_attempts: int) -> None:
+    clock = job.ports.clock
+    ends_job = step.writes is None
+    for number in range(1, max_attempts + 1):
+        if clock.now() >= job.deadline and not (ends_job or step.batched):
+            raise TransientError(Code.DEADLINE, en="the job's deadline has passed", zh="处理超过了时限，请稍后重试")
+        started = clock.monotonic()
+        try:
+            perform(step, [job])
+        except TransientError as error:
+            delay = delay_before_retry(error, number, chance(clock))
+            if number == max_attempts or clock.now() + delay > job.deadline:
+                raise
+            note(job, None, "park", stage=step.name, code=error.code, reason=error.en, attempt=number)
+            clock.sleep(delay)
+        else:
+            ms = round((clock.monotonic() - started) * 1000)
+            note(job, None, "finish" if ends_job else "checkpoint", stage=step.name, attempt=number, ms=ms)
+            return
+
+
+def failure_of(error: JobError) -> Failure:
+    """What the record and the result keep of an error."""
+    return Failure(error.code, error.en, error.zh, retryable=error.retryable)
+
+
+def chance(clock: Clock) -> float:
+    """A random number between 0 and 1."""
+    return int(clock.token(2), 16) / 0xFFFF
+
+
+def note(job: Job, claim: Claim | None, event: str, **fields: Any) -> None:
+    """One line in the job's journal and one in the log; a journal that cannot be written does not stop a job."""
+    line: dict[str, Any] = {
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(job.ports.clock.now())),
+        "event": event,
+        "stage": claim.stage if claim else fields.pop("stage", ""),
+        "generation": job.generation,
+        "attempt": claim.attempt if claim else fields.pop("attempt", 1),
+        "epoch": claim.epoch if claim else 0,
+        "worker": claim.worker if claim else "inline",
+        "actor": fields.pop("actor", "worker"),
+        **{key: value for key, value in fields.items() if value not in ("", None)},
+    }
+    try:
+        job.folder.append(EVENTS, line)
+    except JobError as error:
+        log.warning("journal.unwritable", extra={"kbw": {"task_id": job.task_id, "reason": error.en}})
+    log.info(event, extra={"kbw": {"task_id": job.task_id, **line}})
