@@ -20,6 +20,7 @@ class Code(StrEnum):
     NO_MODEL = "NO_MODEL"
     MODEL_UNREACHABLE = "MODEL_UNREACHABLE"
     MODEL_AUTH = "MODEL_AUTH"
+    MODEL_REFUSED = "MODEL_REFUSED"  # the server refuses the request itself: too long, wrong field, quota used up
     RESULT_DIR_MISSING = "RESULT_DIR_MISSING"
     DEADLINE = "DEADLINE"
     CANCELLED = "CANCELLED"
@@ -71,3 +72,7 @@ class TransientError(JobError):
 
 class FencedError(Exception):
     """This worker's lease is over or was taken (old epoch): it stops before any further effect, without a word."""
+
+
+class StoreUnavailableError(Exception):
+    """The job record cannot be reached: nothing is known to be decided; leases run out and the reconciler goes on."""

@@ -116,7 +116,10 @@ class AttachmentReader(Protocol):
 
 @dataclass(frozen=True)
 class ModelCall:
-    """One question to the model. ``timeout`` in seconds; ``schema`` is a JSON Schema named ``schema_name``."""
+    """One question to the model. ``timeout`` in seconds; ``schema`` is a JSON Schema named ``schema_name``.
+
+    ``question`` is the job's own, for drivers that look replies up; servers are sent ``system`` and ``user`` only.
+    """
 
     stage: str
     system: str
@@ -125,6 +128,7 @@ class ModelCall:
     schema: JsonObject
     session: str
     timeout: float
+    question: str = ""
 
 
 @dataclass(frozen=True)
@@ -140,7 +144,7 @@ class RawReply:
 
 
 class ModelDriver(Protocol):
-    """One model endpoint. Raises ``NO_MODEL``, ``MODEL_AUTH`` (permanent), ``MODEL_UNREACHABLE`` (transient)."""
+    """One model endpoint. Raises ``NO_MODEL``, ``MODEL_AUTH``, ``MODEL_REFUSED`` (permanent), ``MODEL_UNREACHABLE``."""
 
     @property
     def name(self) -> str:
@@ -247,6 +251,28 @@ class Record:
     retryable: bool = False
     cancelled: bool = False
     commit_id: str = ""
+    stage_at: float = 0.0
+    finished: float = 0.0
+    failed_stage: str = ""
+    endpoint: str = ""
+    blocked: str = ""
+    """Why the last claim was refused from outside the job: ``order | cap | breaker | paused``."""
+    blocked_by: str = ""
+    """The job in front (``order``), else the gate: ``queue:<name>`` or ``endpoint:<url>``."""
+    blocked_until: float = 0.0
+    more_result_files: tuple[str, ...] = ()
+    """Result files that repeats of the same payload named: the same bytes go there too."""
+    pruned: bool = False
+    """Only digest, state and commit are still known; everything else is at its default."""
+
+
+@dataclass(frozen=True)
+class Ack:
+    """A stream entry to acknowledge in the same step that records its job."""
+
+    stream: str
+    group: str
+    entry_id: str
 
 
 @dataclass(frozen=True)
@@ -269,14 +295,17 @@ class Claim:
     worker: str
     deadline: float
     lease_until: float
+    max_attempts: int = 0
+    """How many attempts this stage gets; at ``attempt == max_attempts`` this is the last one."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """No claim. ``reason`` is ``unknown | over | stage | leased | parked | order | cap | breaker | paused``, or
+    """No claim, and why.
 
-    ``to_publish``: the claim found the job cancelled, past its deadline or out of attempts and moved it to publish.
-    ``until`` (Redis time) says when another try makes sense, ``0.0`` when nobody knows.
+    ``reason`` is ``unknown | over | stage | leased | parked | order | cap | breaker | paused`` or ``to_publish``: the
+    claim found the job cancelled, past its deadline or out of attempts and moved it to publish. ``until`` (Redis time)
+    says when another try makes sense, ``0.0`` when nobody knows.
     """
 
     reason: str
@@ -296,8 +325,12 @@ class Failure:
 class JobStore(Protocol):
     """The job record: small atomic changes, each a compare-and-set on the lease's epoch (DESIGN §3)."""
 
-    def accept(self, job: NewJob) -> Accepted:
-        """Record the job, or say that it is known."""
+    def accept(self, job: NewJob, *, ack: Ack | None = None) -> Accepted:
+        """Record the job, or say that it is known.
+
+        ``ack`` is acknowledged in the same step when the job is open afterwards; for a conflict and a job that is
+        over the caller acknowledges, after it has told the conflict or delivered the result again.
+        """
 
     def claim(self, task_id: str, stage: str, worker: str, *, endpoint: str = "") -> Claim | Refusal:
         """Take the lease of ``stage`` and count an attempt; with ``endpoint``, take one of its slots too."""
@@ -308,14 +341,37 @@ class JobStore(Protocol):
     def checkpoint(self, claim: Claim, next_stage: str) -> bool:
         """The stage's artefact is written: move on and give the lease back. ``False``: fenced, nothing changed."""
 
-    def park(self, claim: Claim, delay_s: float, code: str, reason: str) -> bool:
-        """Give the lease back and wait ``delay_s`` before the same stage is tried again."""
+    def park(self, claim: Claim, delay_s: float, code: str, reason: str, *, counted: bool = True) -> bool:
+        """Give the lease back and wait ``delay_s`` before the same stage is tried again.
+
+        ``counted=False`` takes the attempt back: a worker that shuts down is not the job's fault.
+        """
 
     def fail(self, claim: Claim, failure: Failure) -> bool:
         """Note the failure and move to ``publish``."""
 
     def finish(self, claim: Claim, *, success: bool, code: str, commit_id: str) -> bool:
         """The result is delivered: the job is over."""
+
+
+class EndpointHealth(Protocol):
+    """The circuit breaker of model endpoints, fleet-wide."""
+
+    def report(self, endpoint: str, *, ok: bool) -> None:
+        """How a call ended: ``ok=False`` only for the provider's own faults (unreachable, 5xx, timeout, 429)."""
+
+
+@dataclass(frozen=True)
+class EndpointView:
+    """One model endpoint. ``open_until`` > 0: the breaker is open until then, after it one probe decides."""
+
+    endpoint: str
+    in_flight: int
+    cap: int
+    waiting: int
+    faults: int
+    open_until: float
+    paused: bool
 
 
 class JobViews(Protocol):
@@ -333,6 +389,15 @@ class JobViews(Protocol):
     def counts(self) -> dict[str, int]:
         """Number of jobs by state."""
 
+    def dead(self, limit: int = 100) -> list[str]:
+        """Jobs that ended with a failure and were neither replayed nor dropped, oldest first."""
+
+    def figures(self) -> dict[str, int]:
+        """Exact counters of the whole fleet since the record began; names in ``worker/adapters/job_store``."""
+
+    def endpoints(self) -> list[EndpointView]:
+        """What holds the model endpoints' jobs back, if anything."""
+
 
 class JobSweep(Protocol):
     """What the reconciler needs."""
@@ -343,6 +408,12 @@ class JobSweep(Protocol):
     def stalled(self, limit: int) -> list[tuple[str, str]]:
         """``(task_id, stage)`` of open jobs without live lease that are due and not woken lately; marks them woken."""
 
+    def freed(self, limit: int) -> list[tuple[str, str]]:
+        """``(task_id, stage)`` that the last releases made claimable: next of a lane, waiter for a slot, cancelled.
+
+        Ask after each release and wake them at once; what is forgotten comes up in ``stalled``.
+        """
+
     def waiting(self, stage: str, limit: int) -> list[str]:
         """Task ids that wait at ``stage`` (the committer's queue), oldest first."""
 
@@ -351,6 +422,45 @@ class JobSweep(Protocol):
 
     def unlock(self, name: str, owner: str) -> None:
         """Give it back if it is still ours."""
+
+
+CancelOutcome = Literal["requested", "too_late", "over", "unknown"]
+ReplayOutcome = Literal["replayed", "open", "unknown"]
+
+
+class JobControl(Protocol):
+    """What operators do to jobs and gates. A gate is ``queue:<name>`` or ``endpoint:<url>``."""
+
+    def cancel(self, task_id: str) -> CancelOutcome:
+        """Persistent; a job nobody works on goes to publish at once. ``too_late``: its commit has begun."""
+
+    def replay(self, task_id: str, stage: str, *, deadline_s: float = 0.0, force: bool = False) -> ReplayOutcome:
+        """A new generation from ``stage`` of a job that is over (``force``: of any job); old workers stay fenced.
+
+        ``deadline_s`` counts from now; ``0.0``: as long as the first time.
+        """
+
+    def pause(self, gate: str) -> None:
+        """No claim through this gate until ``resume``; running work goes on."""
+
+    def resume(self, gate: str) -> None:
+        """Open the gate and wake what waits before it."""
+
+    def paused(self) -> list[str]:
+        """The gates that are closed, sorted."""
+
+
+class JobArchive(Protocol):
+    """The far ends of a job's life: forgetting, and coming back from the job folders."""
+
+    def prune(self, older_than_s: float, limit: int = 500) -> list[str]:
+        """Forget jobs that ended that long ago (a tombstone knows a late repeat); their ids, for their folders."""
+
+    def drop(self, task_id: str) -> bool:
+        """Take a job off the dead letters; its record stays."""
+
+    def restore(self, record: Record, *, deadline_s: float, failure: Failure | None = None) -> bool:
+        """Put back a job that is unknown (``False``: known, untouched); ``deadline_s`` when it has no deadline."""
 
 
 class Clock(Protocol):
