@@ -1,0 +1,132 @@
+"""Putting entries into ``catalog.json``, bytes in and bytes out; must not re-serialise what it keeps.
+
+Every entry of another writer keeps its bytes (CONTRACT §4.6): an edit splices new text into the old.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tasks.contract import strict_json
+from tasks.contract.shape import JsonObject
+from tasks.kb.catalog import BOM, Catalog, as_object, skip_space
+from tasks.kb.catalog_style import Style, found_style
+
+_SAMPLE = 50  # entries looked at for the layout
+
+
+def create(entries: Iterable[JsonObject], updated_at: str) -> bytes:
+    """A new catalog, sorted by path: version 1, two spaces, unescaped UTF-8, ``\\n``."""
+    pages = sorted(entries, key=lambda entry: str(entry.get("path", "")))
+    return strict_json.dumps({"version": 1, "updatedAt": updated_at, "pages": pages})
+
+
+def merged(old: JsonObject, new: JsonObject) -> JsonObject:
+    """``new`` over ``old``: lists united (old order first, no doubles), other values ours, unknown fields kept."""
+    result = dict(old)
+    for name, value in new.items():
+        kept = old.get(name)
+        if isinstance(value, list) and isinstance(kept, list):
+            value = [*kept, *(item for item in value if item not in kept)]
+        result[name] = value
+    return result
+
+
+def upsert(catalog: Catalog, entries: Sequence[JsonObject], updated_at: str) -> bytes:
+    """The catalog with ``entries`` put in and the top-level ``updatedAt`` replaced; all other bytes as they were.
+
+    A known path is merged into its entry (:func:`merged`). A new one goes to its place when the catalog is sorted by
+    path, else to the end. Entries with equal paths are merged with each other first.
+    """
+    wanted: dict[str, JsonObject] = {}
+    for entry in entries:
+        path = str(entry["path"])
+        wanted[path] = merged(wanted[path], entry) if path in wanted else dict(entry)
+    if not catalog.members:
+        return (BOM if catalog.bom else b"") + create(wanted.values(), updated_at)
+    style = _style(catalog)
+    known = {path: entry for path, entry in wanted.items() if path in catalog.positions}
+    fresh = {path: entry for path, entry in wanted.items() if path not in catalog.positions}
+    splices = [
+        *_date_splices(catalog, style, updated_at),
+        *_replacing_splices(catalog, style, known),
+        *_adding_splices(catalog, style, fresh),
+    ]
+    return (BOM if catalog.bom else b"") + _spliced(catalog.data, splices)
+
+
+@dataclass(frozen=True, order=True)
+class _Splice:
+    """``data[start:end]`` becomes ``text``."""
+
+    start: int
+    end: int
+    text: bytes
+
+
+def _spliced(data: bytes, splices: Sequence[_Splice]) -> bytes:
+    view = memoryview(data)
+    parts: list[bytes | memoryview] = []
+    at = 0
+    for splice in sorted(splices):
+        parts += [view[at : splice.start], splice.text]
+        at = splice.end
+    return b"".join([*parts, view[at:]])
+
+
+def _date_splices(catalog: Catalog, style: Style, updated_at: str) -> list[_Splice]:
+    value = style.value(updated_at)
+    if member := catalog.members.get("updatedAt"):
+        return [_Splice(member.start, member.end, value)]
+    start = skip_space(catalog.data, catalog.data.index(b"{") + 1)
+    return [_Splice(start, start, style.member("updatedAt", value) + b"," + style.top_lead)]
+
+
+def _replacing_splices(catalog: Catalog, style: Style, known: Mapping[str, JsonObject]) -> list[_Splice]:
+    spans = catalog.spans
+    splices = []
+    for path, entry in known.items():
+        number = catalog.positions[path]
+        old = as_object(catalog.raw[number])
+        if (new := merged(old, entry)) != old:
+            splices.append(_Splice(*spans[number], style.entry(new)))
+    return splices
+
+
+def _adding_splices(catalog: Catalog, style: Style, fresh: Mapping[str, JsonObject]) -> list[_Splice]:
+    if not fresh:
+        return []
+    added = sorted(fresh) if catalog.is_sorted else list(fresh)
+    if "pages" not in catalog.members:
+        end = max(member.end for member in catalog.members.values())
+        block = b"," + style.top_lead + style.member("pages", style.entries([fresh[path] for path in added]))
+        return [_Splice(end, end, block)]
+    if not catalog.raw:
+        pages = catalog.members["pages"]
+        return [_Splice(pages.start, pages.end, style.entries([fresh[path] for path in added]))]
+    spans = catalog.spans
+    last = spans[-1][1]
+    places: dict[int, list[bytes]] = {}
+    for path in added:
+        places.setdefault(_place(catalog, path), []).append(style.entry(fresh[path]))
+    splices = []
+    for number, texts in places.items():
+        if number == len(spans):
+            splices.append(_Splice(last, last, style.separator + style.separator.join(texts)))
+        else:
+            start = spans[number][0]
+            splices.append(_Splice(start, start, style.separator.join(texts) + style.separator))
+    return splices
+
+
+def _place(catalog: Catalog, path: str) -> int:
+    return bisect_left(catalog.paths, path) if catalog.is_sorted else len(catalog.raw)
+
+
+def _style(catalog: Catalog) -> Style:
+    pages, spans = catalog.members.get("pages"), catalog.spans
+    gap = catalog.data[spans[0][1] : spans[1][0]] if len(spans) > 1 else b""
+    sample = [bytes(item) for item in catalog.raw[:_SAMPLE]]
+    return found_style(catalog.data, (pages.start, pages.end) if pages else None, sample, gap)
