@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from worker.adapters.job_store.address import Address, running_server
+from worker.adapters.job_store.faults import ServerFaultError
+from worker.adapters.job_store.guard import check_server
 from worker.adapters.job_store.policy import StorePolicy
 from worker.adapters.job_store.redis_store import JobRecords, open_job_records
+from worker.adapters.job_store.valkey import EmbeddedValkey
 
-__all__ = ["JobRecords", "StorePolicy", "open_job_records"]
+__all__ = [
+    "Address",
+    "EmbeddedValkey",
+    "JobRecords",
+    "ServerFaultError",
+    "StorePolicy",
+    "check_server",
+    "open_job_records",
+    "running_server",
+]

@@ -19,14 +19,14 @@ class StorePolicy:
     """An open job without a lease is woken again after this time, then after twice that, …"""
     stall_max_s: float = 300.0
     """… but at least this often."""
-    max_attempts: int = 5
+    max_attempts: int = 6
     stage_attempts: Mapping[str, int] = field(default_factory=lambda: _NONE)
     default_cap: int = 4
     """Model calls in flight, fleet-wide, for each endpoint without an entry in ``caps``."""
     caps: Mapping[str, int] = field(default_factory=lambda: _NONE)
     queues: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Queue of each stage, for ``pause``."""
-    lane_patience_s: float = 120.0
+    lane_patience_s: float = 300.0
     """A head that stands parked for longer at one stage no longer holds up its conversation."""
     breaker_faults: int = 5
     breaker_base_s: float = 10.0
