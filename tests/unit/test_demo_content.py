@@ -19,19 +19,14 @@ import pytest
 from tasks.contract.answer import Answer
 from tasks.contract.payload import Payload, read_payload
 from tasks.contract.selection import PageSelection
+from tasks.kb import index_page
+from tasks.kb.index_page import IndexEntry
+from worker.adapters.model.recorded import load_recordings
 
 DEMO = Path(__file__).resolve().parents[2] / "config" / "demo"
 KB = DEMO / "kb"
 ROOT_FILES = {"README.md", "index.md", "catalog.json", "AGENTS.md", "log.md"}
 HIDDEN_FOLDERS = {".kb", "source_files"}
-GROUP_OF_TYPE = {
-    "concept": "Concepts",
-    "note": "Notes",
-    "overview": "Overview",
-    "project": "Projects",
-    "resource": "Resources",
-    "tech-note": "Tech Notes",
-}
 ENTRY_FIELDS = [
     "path", "title", "type", "kbType", "sourceIds", "updatedAt", "keywords", "projectIds", "relatedConcepts",
     "relatedResources", "relatedCodePages", "relatedPages", "contentHash", "sourceStatus",
@@ -144,14 +139,11 @@ def test_every_source_trace_is_listed_and_its_original_is_unchanged() -> None:
     assert originals == archived
 
 
-def test_the_index_is_the_catalog_for_people() -> None:
-    lines = ["# Knowledge Base Index", "", "Updated at: 2026-11-30T19:00:00Z"]
-    for kind, group in sorted(GROUP_OF_TYPE.items(), key=lambda pair: pair[1]):
-        lines += ["", f"## {group}", ""]
-        for entry in sorted((e for e in catalog() if e["type"] == kind), key=lambda e: e["title"]):
-            lines.append(f"- [{entry['title']}]({entry['path']}) - {', '.join(entry['keywords'][:8])}")
+def test_the_index_is_what_the_committer_would_write() -> None:
+    updated_at = json.loads((KB / "catalog.json").read_text(encoding="utf-8"))["updatedAt"]
+    entries = [IndexEntry(e["path"], e["title"], e["type"], tuple(e["keywords"])) for e in catalog()]
 
-    assert (KB / "index.md").read_text(encoding="utf-8") == "\n".join(lines) + "\n"
+    assert (KB / "index.md").read_text(encoding="utf-8") == index_page.create(entries, updated_at)
 
 
 # ---------------------------------------------------------------- the jobs
@@ -184,6 +176,12 @@ def test_the_attachment_is_a_word_file_with_the_note_that_the_question_asks_abou
 
 def test_there_is_one_reply_for_each_question_and_model_stage() -> None:
     assert set(replies()) == {(job(task_id).question, stage) for task_id in JOBS for stage in ("select", "answer")}
+
+
+def test_the_recorded_driver_reads_the_file() -> None:
+    recordings = load_recordings(DEMO / "replies.json")
+
+    assert {(entry.question, entry.stage): json.loads(entry.text) for entry in recordings} == replies()
 
 
 @pytest.mark.parametrize("task_id", JOBS)
