@@ -149,6 +149,4 @@ def test_any_text_survives_in_the_frontmatter(
     read = yaml.safe_load(head)
     expected = {**extra, **page.frontmatter, "createdAt": extra.get("createdAt") or NOW}
     assert read == json.loads(json.dumps(expected, ensure_ascii=False))
-    assert (
-        content_hash(frontmatter.loads(rendered).content) == page.frontmatter["contentHash"]
-       
+    assert content_hash(frontmatter.loads(rendered).content) == page.frontmatter["contentHash"]
