@@ -1,0 +1,281 @@
+"""Bytes of unknown encoding to text: byte order marks, strict UTF-8, what is declared, then scores; never by replacing.
+
+Undeclared Chinese, Japanese and Korean text is told apart by how common the characters are that each codec yields:
+wrong codecs give rare ideographs. Short texts are what people send, and there this beats statistical detectors.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from dataclasses import dataclass
+
+from worker.adapters.attachments.formats.sink import FormatError
+
+_SAMPLE = 32_768
+_ALIASES = {
+    "gb2312": "gb18030", "gbk": "gb18030", "cp936": "gb18030", "x-gbk": "gb18030", "gb_2312-80": "gb18030",
+    "hz-gb-2312": "hz", "big5": "big5hkscs", "cn-big5": "big5hkscs", "x-x-big5": "big5hkscs", "cp950": "cp950",
+    "shift_jis": "cp932", "sjis": "cp932", "shift-jis": "cp932", "x-sjis": "cp932", "windows-31j": "cp932",
+    "euc-kr": "cp949", "ks_c_5601-1987": "cp949", "iso-8859-1": "cp1252", "latin-1": "cp1252", "latin1": "cp1252",
+    "us-ascii": "cp1252", "ascii": "cp1252", "iso-8859-8-i": "iso-8859-8", "utf8": "utf-8", "unicode": "utf-16",
+}  # fmt: skip
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+# the characters that make up most of any Chinese text, simplified and traditional
+_FREQUENT = frozenset(
+    "的一是不了在人有我他这个们中来上大为和国地到以说时要就出会可也你对生能而子那得于着下自之年过发后作里用道行所然家"
+    "种事成方多经么去法学如都同现当没动面起看定天分还进好小部其些主样理心她本前开但因只从想实日者意无力它与长把机十民"
+    "第公此已工使情明性知全三又关点正业外将两高间由问很最重并物手应向头文体政美相见被利什二等产或新己制身果加西月话合"
+    "回特代内信表化老给世位次度门任常先海通教儿原东声提立及比员解水名真论处走义各入几口认条平系气题活更别打女变四神总"
+    "何电数安少报才结反受目太量再感建务做接必场件计管期市直资命山金指许统区保至队形社便空决治展科司五基书非则界达光放"
+    "强即像难且权思完设式色路记南品住告类求据程北边张该交规万取格望术领共确传师观清今切院让识候带导争运请求查收附件服"
+    "务配置接口数据文档项目用户系统问题测试版本返回错误代码函数对象组件参数方法类型更新需要可以如果使用进行"
+    "這個們來為國說時會對過發後裡種經麼學現當沒動還進樣開從實無與長機問關點業將兩間應頭體見產話給門東聲員論處義條氣題"
+    "變電數報結務場計許統區隊決書則達強難權設記類據邊張該規萬術領確傳師觀讓識帶導爭運請網維資證華語言創內於並級"
+)
+_PUNCTUATION = frozenset("，。、：；！？（）《》“”‘’「」『』【】…—·～　％＋－／＝０１２３４５６７８９")
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+_KEEP_CONTROL_SHARE = 0.01
+
+
+def _double_bytes(leads: range, trails: tuple[range, ...], codec: str) -> frozenset[str]:
+    raw = b"".join(bytes((lead, trail)) for lead in leads for part in trails for trail in part)
+    return frozenset(raw.decode(codec, "ignore"))
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Text, the codec's name, and how many undecodable bytes were left out (0 but for a nearly clean UTF-8 text)."""
+
+    text: str
+    encoding: str
+    dropped: int = 0
+
+
+def decode(data: bytes, declared: str | None = None, *, cut: bool = False) -> Decoded:
+    """Decode ``data``; ``cut``: more bytes followed, so the last character may be incomplete.
+
+    Raises :class:`FormatError` ``BINARY_FILE`` when no encoding gives text.
+    """
+    for mark, name in _BOMS:
+        if data.startswith(mark):
+            return _marked(data[len(mark) :], name, cut=cut)
+    wide = _wide(data)
+    if wide is not None:
+        return _checked(Decoded(_strict(data, wide, cut=True) or "", wide))
+    text = _strict(data, "utf-8", cut=cut)
+    if text is not None and b"\x1b$" not in data[:_SAMPLE]:
+        return _checked(Decoded(text, "utf-8"))
+    return _checked(_undeclared(data, declared, cut=cut))
+
+
+def codec_of(declared: str | None) -> str | None:
+    """Python's name of a declared charset, with the supersets that people's programs mean; ``None``: not known."""
+    if not declared:
+        return None
+    name = declared.strip().strip("\"'").lower()
+    try:
+        return codecs.lookup(_ALIASES.get(name, name)).name
+    except (LookupError, ValueError):
+        return None
+
+
+def _marked(data: bytes, name: str, *, cut: bool) -> Decoded:
+    text = _strict(data, name, cut=True)
+    if text is None:
+        text = data.decode(name, "ignore")
+        if len(text) < len(data) // 8 and not cut:
+            raise FormatError("BINARY_FILE", f"has the mark of {name} but is none")
+    return _checked(Decoded(text, name))
+
+
+def _strict(data: bytes, name: str, *, cut: bool) -> str | None:
+    try:
+        return codecs.getincrementaldecoder(name)("strict").decode(data, not cut)
+    except (UnicodeError, LookupError):
+        return None
+
+
+def _wide(data: bytes) -> str | None:
+    """UTF-16 without a mark: zero bytes on one side, or CJK high bytes on one side."""
+    sample = data[:4096]
+    if len(sample) < 4:
+        return None
+    best: tuple[float, str] | None = None
+    for name, high in (("utf-16-le", sample[1::2]), ("utf-16-be", sample[0::2])):
+        zero = high.count(0) / len(high)
+        ideographs = sum(0x4E <= byte <= 0x9F for byte in high) / len(high)
+        if zero + ideographs < 0.75 or (zero == 0 and not _wide_beats_utf8(sample)):
+            continue
+        text = _strict(sample, name, cut=True)
+        share = _plausible_share(text) if text else 0.0
+        if share > 0.97 and (best is None or share > best[0]):
+            best = (share, name)
+    return best[1] if best else None
+
+
+def _wide_beats_utf8(sample: bytes) -> bool:
+    """Without any zero byte UTF-16 is only believed when the bytes are no UTF-8 and no double-byte text."""
+    return all(_strict(sample, name, cut=True) is None for name in ("utf-8", "gb18030", "cp950", "cp932"))
+
+
+def _plausible_share(text: str) -> float:
+    def plausible(char: str) -> bool:
+        code = ord(char)
+        return (
+            char in "\t\n\r"
+            or 0x20 <= code < 0x7F
+            or 0xA0 <= code < 0x250
+            or 0x370 <= code < 0x530
+            or 0x2010 <= code < 0x2200
+            or 0x3000 <= code < 0x3130
+            or 0x4E00 <= code < 0xA000
+            or 0xAC00 <= code < 0xD7A4
+            or 0xFF00 <= code < 0xFFF0
+        )
+
+    return sum(map(plausible, text)) / len(text)
+
+
+def _undeclared(data: bytes, declared: str | None, *, cut: bool) -> Decoded:
+    wanted = codec_of(declared)
+    if wanted and wanted not in ("utf-8", "cp1252"):  # a declared Latin charset is often only a default
+        text = _strict(data, wanted, cut=cut)
+        if text is not None:
+            return Decoded(text, wanted)
+    if b"\x1b$" in data[:_SAMPLE] and (text := _strict(data, "iso2022_jp_2", cut=cut)) is not None:
+        return Decoded(text, "iso2022_jp_2")
+    if (nearly := _nearly_utf8(data)) is not None:
+        return nearly
+    ranked = _ranked(data[:_SAMPLE])
+    if len(data) >= 200 and (not ranked or ranked[0][0] < 0.8) and (name := _detected(data[:_SAMPLE])):
+        ranked.append((0.0, name))
+    for _score, name in ranked:
+        text = _strict(data, name, cut=cut)
+        if text is not None:
+            return Decoded(text, name)
+    if ranked and (text := data.decode(ranked[0][1], "ignore")) and len(text) > len(data) * 0.45:
+        return Decoded(text, ranked[0][1], dropped=max(1, len(data) - len(text.encode(ranked[0][1], "ignore"))))
+    raise FormatError("BINARY_FILE", "no text encoding fits")
+
+
+def _nearly_utf8(data: bytes) -> Decoded | None:
+    """UTF-8 with a few broken places (a cut log, a pasted line): taken as UTF-8, the broken bytes left out."""
+    text = data.decode("utf-8", "replace")
+    broken = text.count("\ufffd")
+    good = sum(1 for char in text[:_SAMPLE] if char > "\x7f" and char != "\ufffd")
+    if good >= 20 * broken:
+        return Decoded(text.replace("\ufffd", ""), "utf-8", dropped=broken)
+    return None
+
+
+def _ranked(sample: bytes) -> list[tuple[float, str]]:
+    """Codecs that fit, best first, by how ordinary their characters are (about 1 for real text, below 0 for wrong)."""
+    scores = []
+    for name, score in _SCORERS.items():
+        text = _decoded_sample(sample, name)
+        if text is None:
+            continue
+        foreign = [char for char in text if char > "\x7f"]
+        if foreign:
+            scores.append((score(text, foreign) / len(foreign), name))
+    return sorted((item for item in scores if item[0] > 0.25), reverse=True)
+
+
+def _decoded_sample(sample: bytes, name: str) -> str | None:
+    text = _strict(sample, name, cut=True)
+    if text is None:
+        text = sample.decode(name, "replace")
+        if text.count("\ufffd") > len(text) * 0.002:
+            return None
+    return text
+
+
+def _score_gb(_text: str, foreign: list[str]) -> float:
+    return sum(_ideograph(char, _GB_LEVEL_1) for char in foreign)
+
+
+def _score_big5(_text: str, foreign: list[str]) -> float:
+    return sum(_ideograph(char, _BIG5_LEVEL_1) for char in foreign)
+
+
+def _ideograph(char: str, common: frozenset[str]) -> float:
+    if char in _FREQUENT:
+        return 1.6
+    if char in common:
+        return 0.4
+    if char in _PUNCTUATION:
+        return 1.0
+    if "\u3041" <= char <= "\u30f6":
+        return 0.2
+    return -1.2
+
+
+def _score_japanese(_text: str, foreign: list[str]) -> float:
+    total = 0.0
+    for char in foreign:
+        if "\u3041" <= char <= "\u30f6" or char == "ー":
+            total += 1.6
+        elif char in _JIS_LEVEL_1:
+            total += 0.7
+        elif char in _PUNCTUATION:
+            total += 1.0
+        else:  # half-width kana are what Chinese bytes look like in Shift-JIS
+            total -= 1.0
+    return total
+
+
+def _score_korean(_text: str, foreign: list[str]) -> float:
+    return sum(1.3 if char in _KS_HANGUL else 0.6 if char in _PUNCTUATION else -1.0 for char in foreign)
+
+
+def _score_latin(text: str, _foreign: list[str]) -> float:
+    """Accented letters stand alone between plain letters; two in a row are rare, symbols inside words too."""
+    total = 0.0
+    for match in re.finditer(r"[^\x00-\x7f]+", text):
+        run = match.group()
+        before = text[match.start() - 1 : match.start()]
+        if len(run) == 1 and (run.isalpha() and (before.isalpha() or text[match.end() : match.end() + 1].isalpha())):
+            total += 1.1
+        elif len(run) == 1 and run in "–—‘’“”•…€£§°©®™«»·\xa0":
+            total += 0.6
+        else:
+            total -= len(run)
+    return total
+
+
+_GB_LEVEL_1 = _double_bytes(range(0xB0, 0xD8), (range(0xA1, 0xFF),), "gb2312")
+_BIG5_LEVEL_1 = _double_bytes(range(0xA4, 0xC7), (range(0x40, 0x7F), range(0xA1, 0xFF)), "big5")
+_JIS_LEVEL_1 = _double_bytes(range(0xB0, 0xD0), (range(0xA1, 0xFF),), "euc_jp")
+_KS_HANGUL = _double_bytes(range(0xB0, 0xC9), (range(0xA1, 0xFF),), "euc_kr")
+_SCORERS = {
+    "gb18030": _score_gb,
+    "cp950": _score_big5,
+    "big5hkscs": _score_big5,
+    "cp932": _score_japanese,
+    "euc_jp": _score_japanese,
+    "cp949": _score_korean,
+    "cp1252": _score_latin,
+}
+
+
+def _detected(sample: bytes) -> str | None:
+    """A statistical detector's word, for the alphabets that have no score of ours (Cyrillic, Greek, Thai, …)."""
+    from charset_normalizer import from_bytes
+
+    best = from_bytes(sample).best()
+    return best.encoding if best is not None and best.chaos < 0.1 else None
+
+
+def _checked(decoded: Decoded) -> Decoded:
+    """Refuse "text" that is mostly control characters; a few stray ones (NUL padding, form feeds) are dropped later."""
+    sample = decoded.text[:_SAMPLE]
+    if len(_CONTROL.findall(sample)) > max(2, len(sample) * _KEEP_CONTROL_SHARE):
+        raise FormatError("BINARY_FILE", "holds control characters")
+    return decoded

@@ -1,0 +1,103 @@
+"""One file to one answer: what it is, its text, or why there is none; knows the extractors, runs in the child only."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import Any, BinaryIO
+
+from worker.adapters.attachments.formats.sink import EnoughError, FormatError, Sink
+from worker.adapters.attachments.formats.sniff import sniff
+
+_MODULES = {
+    "plain": "plain",
+    "docx": "word",
+    "pptx": "slides",
+    "xlsx": "sheet",
+    "xlsb": "sheet_binary",
+    "pdf": "pdf",
+    "ole": "ole",
+    "opendocument": "opendocument",
+    "epub": "epub",
+    "zip": "archive",
+    "html": "web_page",
+    "xml": "xml_text",
+    "rtf": "rtf",
+    "eml": "mail",
+}
+_CUT_SHORT = ("CORRUPT", "TIMEOUT", "TOO_LARGE", "OUT_OF_MEMORY")
+"""After these, text that was read before is still worth showing, marked as incomplete."""
+
+_UNSHOWN = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\ufeff\ufdd0-\ufdef\ufffe\uffff\ud800-\udfff]")
+_LINE_ENDS = re.compile("\r\n?|\x0c|\u2028|\u2029")
+_TRAILING = re.compile(r"[ \t\u3000\xa0]+(?=\n|\Z)")
+_BLANK_LINES = re.compile(r"\n{3,}")
+_WIDE_GAPS = re.compile(r"[ \xa0]{3,}")
+_AS_WRITTEN = ("plain", "xml")
+"""Groups whose indentation means something."""
+_MAX_UNREADABLE = 0.2
+
+
+def extract(file: BinaryIO, name: str, limit: int) -> dict[str, object]:
+    """``{kind, text, truncated, meta}`` or ``{kind, fault, reason, meta}``; never raises for a file."""
+    kind = "unknown"
+    sink = Sink(limit + limit // 8 + 64)
+    truncated = False
+    try:
+        group, kind = sniff(file, name)
+        sink.meta["detectedType"] = kind
+        truncated = not _run(group, kind, file, sink)
+        text = tidy(sink, group)
+    except FormatError as error:
+        return {"kind": kind, "fault": error.code, "reason": error.reason, "meta": sink.meta}
+    return {"kind": kind, "text": text[:limit], "truncated": truncated or len(text) > limit, "meta": sink.meta}
+
+
+def _run(group: str, kind: str, file: BinaryIO, sink: Sink) -> bool:
+    """Whether the whole file was read."""
+    try:
+        _module(group).extract(file, sink, kind)
+    except EnoughError:
+        return False
+    except FormatError as error:
+        if error.code not in _CUT_SHORT or not sink.visible:
+            raise
+        sink.meta["incomplete"] = error.code
+        return False
+    except MemoryError as error:
+        if not sink.visible:
+            raise FormatError("OUT_OF_MEMORY", "needs more memory than allowed") from error
+        sink.meta["incomplete"] = "OUT_OF_MEMORY"
+        return False
+    except BaseException as error:
+        if not sink.visible:
+            raise FormatError("CORRUPT", f"parser: {type(error).__name__}") from error
+        sink.meta["incomplete"] = "CORRUPT"
+        return False
+    return True
+
+
+def _module(group: str) -> Any:
+    if group == "image":
+        raise FormatError("NO_TEXT_LAYER", "an image")
+    if group == "other":
+        raise FormatError("UNSUPPORTED_TYPE", "no text format")
+    return importlib.import_module(f"worker.adapters.attachments.formats.{_MODULES[group]}")
+
+
+def tidy(sink: Sink, group: str) -> str:
+    """The text as it is shown. Raises when nothing, or mostly unreadable characters, are left."""
+    text = _LINE_ENDS.sub("\n", sink.text())
+    unreadable = text.count("\ufffd")
+    if unreadable:
+        sink.meta["unreadableChars"] = unreadable
+        text = text.replace("\ufffd", "")
+    text = _UNSHOWN.sub("", text)
+    if group not in _AS_WRITTEN:
+        text = _WIDE_GAPS.sub("  ", text)
+    text = _BLANK_LINES.sub("\n\n", _TRAILING.sub("", text)).strip("\n" if group in _AS_WRITTEN else None)
+    if unreadable > (unreadable + len(text)) * _MAX_UNREADABLE:
+        raise FormatError("NO_TEXT_LAYER" if group == "pdf" else "BINARY_FILE", "characters without meaning")
+    if not text.strip():
+        raise FormatError("EMPTY_FILE" if group in (*_AS_WRITTEN, "html", "xlsx") else "NO_TEXT_LAYER", "holds no text")
+    return text

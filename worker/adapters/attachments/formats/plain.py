@@ -1,0 +1,27 @@
+"""Plain text, Markdown, CSV, YAML, code and JSON: shown as they are, decoded; must not parse them."""
+
+from __future__ import annotations
+
+import re
+from typing import BinaryIO
+
+from worker.adapters.attachments.formats.decode import decode
+from worker.adapters.attachments.formats.sink import Sink
+
+_READ = 400_000
+_ESCAPED = re.compile(r"(?<!\\)((?:\\\\)*)\\u([0-9a-fA-F]{4})")
+
+
+def extract(file: BinaryIO, sink: Sink, kind: str) -> None:
+    """The first 400 kB as text; JSON's ``\\uXXXX`` of letters are shown as the letters they stand for."""
+    data = file.read(_READ + 1)
+    decoded = decode(data[:_READ], cut=len(data) > _READ)
+    sink.meta["encoding"] = decoded.encoding
+    if decoded.dropped:
+        sink.meta["undecodableBytes"] = decoded.dropped
+    sink.write(_ESCAPED.sub(_letter, decoded.text) if kind == "json" else decoded.text)
+
+
+def _letter(match: re.Match[str]) -> str:
+    char = chr(int(match.group(2), 16))
+    return match.group(1) + char if char.isprintable() and char > "\x7f" else match.group()

@@ -1,0 +1,59 @@
+"""Where an extractor puts text, and the two ways it ends early; must not know any format."""
+
+from __future__ import annotations
+
+import time
+
+CPU_BUDGET_S = 6.0
+"""Own bound, below the process limit of 8 s: what was read until then is still told."""
+
+
+class FormatError(Exception):
+    """The file gives no text. ``code`` is one of CONTRACT §4.1; ``reason`` is English, for logs, without content."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(f"{code}: {reason}")
+        self.code = code
+        self.reason = reason
+
+
+class EnoughError(Exception):
+    """The sink holds all the characters that are wanted: the extractor is left through this exception."""
+
+
+class Sink:
+    """Collects text up to ``limit`` characters, then raises :class:`EnoughError`.
+
+    White space at the ends of a piece does not count, because it is mostly dropped later. ``meta`` goes to the
+    attachment's ``metadata``.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.meta: dict[str, object] = {}
+        self._parts: list[str] = []
+        self._visible = 0
+
+    @property
+    def visible(self) -> int:
+        """Characters that count, so far."""
+        return self._visible
+
+    def write(self, text: str) -> None:
+        """Add a piece of text."""
+        self._parts.append(text)
+        visible = len(text.strip())
+        if visible:
+            self._visible += visible
+            if self._visible > self.limit:
+                raise EnoughError
+
+    def text(self) -> str:
+        """All of it."""
+        return "".join(self._parts)
+
+
+def check_time() -> None:
+    """Raise ``TIMEOUT`` when this process has used its share of CPU; to be called once a block or page."""
+    if time.process_time() > CPU_BUDGET_S:
+        raise FormatError("TIMEOUT", "used its CPU time")
