@@ -28,7 +28,7 @@ def safe(text: str) -> str:
 @pytest.mark.parametrize(
     "text",
     [
-        "## 结论\n\n`AUTO_RANDOM`\n\n| 方案 | 说 |\n|---|---|\n| A | `Map<string \\| int>` 与 [页](tech-notes/a.md) |\n",
+        "## 结论\n\n`AUTO_RANDOM`\n\n| 方案 | 说 |\n|---|---|\n| A | `Map<a \\| b>` 与 [页](tech-notes/a.md) |\n",
         "```html\n<script>alert(1)</script>\n[x](http://evil)\n![i](http://evil)\n\u200b\n```\n",
         "~~~\n```\n<b>\n~~~\n\n    <b>indented</b>\n\n结尾",
         "- 一\n  ```sql\n  select a<b\n  ```\n- 二\n> ```\n> <b>\n> ```\n",
