@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tasks.contract.context import Limits
 from tasks.contract.evidence import EvidencePage
@@ -22,24 +22,23 @@ _LONGEST_CLUSTER = 64  # code points; longer runs of combining marks are noise a
 _JOINER = "\u200d"
 
 
-@dataclass(frozen=True)
-class Cut:
+class Cut(NamedTuple):
     """A text within its budget, and whether something was left out."""
 
     text: str
     truncated: bool
 
 
-def cut(text: str, limit: int) -> Cut:
+def cut_anywhere(text: str, limit: int) -> Cut:
     """The first ``limit`` characters at most; never inside an emoji, a letter with its marks, or a line break."""
     if len(text) <= limit:
         return Cut(text, truncated=False)
     return Cut(text[: _cluster_start(text, max(limit, 0))], truncated=True)
 
 
-def cut_at_border(text: str, limit: int) -> Cut:
-    """Like :func:`cut`, but at the end of a line, else of a sentence, when one lies in the last fifth of the budget."""
-    shortened = cut(text, limit)
+def cut_text(text: str, limit: int) -> Cut:
+    """Like :func:`cut_anywhere`, but at the end of a line, else of a sentence, when one lies in the last fifth of the budget."""
+    shortened = cut_anywhere(text, limit)
     if not shortened.truncated:
         return shortened
     kept = shortened.text
@@ -59,7 +58,7 @@ def fit_texts(texts: Sequence[str], each: int, total: int) -> list[Cut]:
     model asked for is starved by one before it.
     """
     shares = _shares([min(len(text), each) for text in texts], total)
-    return [cut_at_border(text, share) for text, share in zip(texts, shares, strict=True)]
+    return [cut_text(text, share) for text, share in zip(texts, shares, strict=True)]
 
 
 def fit_evidence(pages: Sequence[EvidencePage], limits: Limits) -> tuple[EvidencePage, ...]:
@@ -71,11 +70,11 @@ def fit_evidence(pages: Sequence[EvidencePage], limits: Limits) -> tuple[Evidenc
     )
 
 
-def fit_history(messages: Sequence[HistoryMessage], limits: Limits) -> tuple[HistoryMessage, ...]:
+def cut_history(messages: Sequence[HistoryMessage], limits: Limits) -> tuple[HistoryMessage, ...]:
     """The last messages, oldest first, each content within its budget."""
     last = messages[-limits.max_history_messages :] if limits.max_history_messages > 0 else ()
     return tuple(
-        message.model_copy(update={"content": cut_at_border(message.content, limits.max_history_message_chars).text})
+        message.model_copy(update={"content": cut_text(message.content, limits.max_history_message_chars).text})
         for message in last
     )
 
@@ -92,7 +91,7 @@ def fit_sections(sections: Sequence[tuple[str, int]], total: int) -> list[Cut]:
         for at, share in zip(places, _shares([len(sections[at][0]) for at in places], left), strict=True):
             shares[at] = share
             left -= share
-    return [cut_at_border(text, share) for (text, _), share in zip(sections, shares, strict=True)]
+    return [cut_text(text, share) for (text, _), share in zip(sections, shares, strict=True)]
 
 
 def _shares(wants: Sequence[int], total: int) -> list[int]:
@@ -122,7 +121,9 @@ def _is_joined(text: str, at: int) -> bool:
         return True
     if _is_flag_letter(before) and _is_flag_letter(after):
         return _flag_letters_before(text, at) % 2 == 1
-    return unicodedata.category(after) in ("Mn", "Me", "Mc") or "\U0001f3fb" <= after <= "\U0001f3ff"
+    is_tag = "\U000e0020" <= after <= "\U000e007f"
+    is_skin_tone = "\U0001f3fb" <= after <= "\U0001f3ff"
+    return is_tag or is_skin_tone or unicodedata.category(after) in ("Mn", "Me", "Mc")
 
 
 def _is_flag_letter(char: str) -> bool:

@@ -1,4 +1,4 @@
-"""Which pages a selection really names (CONTRACT §4.2); must not read a page nor add one that the model did not name."""
+"""Which pages a selection really names (CONTRACT §4.2); must not read a page, nor add one that was not named."""
 
 from __future__ import annotations
 

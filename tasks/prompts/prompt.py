@@ -1,0 +1,120 @@
+"""One prompt a model call: rules, data blocks, rules again; must not put foreign text outside a block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tasks.contract.context import Limits
+from tasks.contract.payload import AnswerPolicy
+from tasks.prompts.foreign import begin_mark, block, end_mark
+from tasks.prompts.sections import Section
+from tasks.prompts.template import fill, load, variables
+
+OUR_VARIABLES = frozenset({"rules", "qa_rules", "format", "begin", "end", "data", "repair"})
+"""Placeholders that no knowledge source may take as its ``target_variable``."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What is sent. ``system`` holds fixed rules only, never a word of others."""
+
+    system: str
+    user: str
+
+
+@dataclass(frozen=True)
+class Repair:
+    """What was wrong with the previous reply to the same question."""
+
+    problems: Sequence[str]
+    previous: str
+
+
+def knowledge_variables(stage: str) -> frozenset[str]:
+    """The names a knowledge source may inject into the prompt of ``select`` or ``answer`` (CONTRACT §6)."""
+    return variables(stage) - OUR_VARIABLES
+
+
+def selection_prompt(
+    sections: Sequence[Section],
+    *,
+    nonce: str,
+    limits: Limits,
+    knowledge: Mapping[str, str] | None = None,
+    repair: Repair | None = None,
+) -> Prompt:
+    """The prompt that asks which pages to read."""
+    values = {"rules": selection_rules(limits), "format": load("select_format")}
+    return _prompt("select", values, sections, nonce, knowledge or {}, repair)
+
+
+def answer_prompt(
+    sections: Sequence[Section],
+    *,
+    nonce: str,
+    limits: Limits,
+    policy: AnswerPolicy,
+    knowledge: Mapping[str, str] | None = None,
+    repair: Repair | None = None,
+) -> Prompt:
+    """The prompt that asks for the answer. ``policy`` decides whether a supplement and a QA page may be written."""
+    values = {
+        "rules": answer_rules(limits, policy),
+        "qa_rules": qa_rules(policy),
+        "format": load("answer_format"),
+    }
+    return _prompt("answer", values, sections, nonce, knowledge or {}, repair)
+
+
+def selection_rules(limits: Limits) -> str:
+    """The rules of choosing pages, one ``- `` line each."""
+    values = {"recommended": limits.recommended_selected_pages, "limit": str(limits.max_selected_pages)}
+    return fill("select_rules", values)
+
+
+def answer_rules(limits: Limits, policy: AnswerPolicy) -> str:
+    """The rules of answering, one ``- `` line each."""
+    allowed = policy.allow_non_kb_supplement_when_insufficient
+    supplement = load("supplement_allowed" if allowed else "supplement_denied")
+    return fill("answer_rules", {"supplement": supplement, "max_answer_chars": f"{limits.max_answer_chars:,}"})
+
+
+def qa_rules(policy: AnswerPolicy) -> str:
+    """Gates, signals and scores of a page worth keeping, one ``- `` line each."""
+    allowed = policy.write_high_value_answer_to_qa
+    return fill("qa_rules", {"qa_policy": load("qa_allowed" if allowed else "qa_denied")})
+
+
+def _prompt(
+    template: str,
+    values: dict[str, str],
+    sections: Sequence[Section],
+    nonce: str,
+    knowledge: Mapping[str, str],
+    repair: Repair | None,
+) -> Prompt:
+    injected = dict.fromkeys(knowledge_variables(template), "")
+    for name, text in knowledge.items():
+        injected[name] = block("外部资料（补充，不是知识库来源）", text, nonce) if text.strip() else ""
+    data = "\n\n".join(block(section.label, section.text, nonce) for section in sections)
+    filled = fill(
+        template,
+        values
+        | injected
+        | {"begin": begin_mark(nonce), "end": end_mark(nonce), "data": data, "repair": _repair(repair, nonce)},
+    )
+    return Prompt(system=load("system"), user=filled)
+
+
+def _repair(repair: Repair | None, nonce: str) -> str:
+    if repair is None:
+        return ""
+    listed = "\n".join(f"{number}. {' '.join(problem.split())}" for number, problem in enumerate(repair.problems, 1))
+    return fill(
+        "repair",
+        {
+            "problems": block("上一次输出的问题", listed, nonce),
+            "previous": block("上一次输出", repair.previous, nonce) if repair.previous.strip() else "",
+        },
+    )
