@@ -1,4 +1,4 @@
-"""The one way in for all jobs (CONTRACT §3): file, stream, HTTP, CLI and Celery message end here; must not read files."""
+"""The one way in for all jobs (CONTRACT §3): file, stream, HTTP, CLI and Celery end here; must not read files."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from tasks.contract.payload import Payload, content_digest, read_payload
 from tasks.contract.shape import JsonObject
 from tasks.errors import Code, PermanentError
 from tasks.pipeline import Pipeline
-from tasks.ports import Accepted, JobFolder, JobFolders, JobStore, NewJob, ResultSink
+from tasks.ports import Accepted, JobArchive, JobFolder, JobFolders, JobStore, NewJob, ResultSink
 from tasks.query import pipeline_of
+from tasks.restore import record_of_answered
 from tasks.stages.job import PAYLOAD, RESULT
 
 log = logging.getLogger("kbw.accept")
@@ -24,6 +25,7 @@ class Intake:
     """What accepting needs. ``wake(pipeline, stage, task_id)`` sends a wake-up call."""
 
     jobs: JobStore
+    archive: JobArchive
     folders: JobFolders
     sink: ResultSink
     wake: Callable[[Pipeline, str, str], None]
@@ -41,6 +43,8 @@ def accept(document: JsonObject, *, source: str, intake: Intake) -> Accepted:
     body = strict_json.dumps(document)
     # before the record: once a source has been acknowledged, the payload must be on disk
     kept = folder.write_once(PAYLOAD, body)
+    if folder.read(RESULT) and (answered := record_of_answered(payload.task_id, folder)):
+        intake.archive.restore(answered, deadline_s=payload.deadline_seconds)  # a job that is known stays as it is
     pipeline = pipeline_of(payload.skill)
     accepted = intake.jobs.accept(_new_job(payload, document, pipeline.first.name, source))
     if accepted.kind == "new" and kept != body:

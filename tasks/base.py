@@ -17,7 +17,7 @@ from celery import Celery, Task
 
 from tasks.errors import Code, FencedError, JobError, PermanentError, TransientError
 from tasks.pipeline import Pipeline, Step, chance, failure_of, note, perform
-from tasks.ports import Claim, JobStore, JobSweep, JobViews, Ports
+from tasks.ports import Claim, EndpointHealth, JobStore, JobSweep, JobViews, Ports
 from tasks.rules.retry import delay_before_retry
 from tasks.stages.job import Job
 
@@ -41,9 +41,10 @@ class Fleet:
     jobs: JobStore
     views: JobViews
     sweep: JobSweep
+    health: EndpointHealth
     wake: Callable[[Pipeline, str, str], None]
+    pipeline_of: Callable[[str], Pipeline]
     worker: str
-    max_attempts: int = 6
 
 
 class StageTask(Task):  # type: ignore[type-arg]  # celery's Task is generic only in its stubs
@@ -99,11 +100,16 @@ def take(fleet: Fleet, pipeline: Pipeline, step: Step, task_id: str) -> tuple[Cl
     try:
         folder = fleet.ports.folders.open(task_id)
     except TransientError as error:  # the share is gone: wait for it, do not burn attempts on it
-        fleet.jobs.park(claim, delay_before_retry(error, claim.attempt, chance(fleet.ports.clock)), error.code, error.en)
+        delay = delay_before_retry(error, claim.attempt, chance(fleet.ports.clock))
+        fleet.jobs.park(claim, delay, error.code, error.en, counted=False)
         log.warning("park", extra=_fields(task_id, step.name, code=error.code, reason=error.en))
         return None
-    failure = fleet.views.failure(task_id) if step is pipeline.last else None
-    return claim, Job(task_id, folder, fleet.ports, claim.deadline, claim.generation, failure)
+    job = Job(task_id, folder, fleet.ports, claim.deadline, claim.generation)
+    if step is pipeline.last:
+        record = fleet.views.get(task_id)
+        job.failure = fleet.views.failure(task_id)
+        job.more_result_files = record.more_result_files if record else ()
+    return claim, job
 
 
 def attempt(fleet: Fleet, pipeline: Pipeline, step: Step, claim: Claim, job: Job) -> Step | None:
@@ -120,10 +126,15 @@ def attempt(fleet: Fleet, pipeline: Pipeline, step: Step, claim: Claim, job: Job
         settle(fleet, pipeline, step, claim, job, error)
         return None
     ms = round((fleet.ports.clock.monotonic() - started) * 1000)
+    if step.calls_model:
+        fleet.health.report(fleet.ports.model.endpoint, ok=True)
     if following is None:
         finish(fleet, claim, job, ms=ms)
         return None
-    return following if move_on(fleet, claim, job, following, ms) else None
+    moved = move_on(fleet, claim, job, following, ms)
+    if step.calls_model:  # its slot at the endpoint is free again
+        wake_all(fleet, fleet.sweep.freed(MAX_BATCH))
+    return following if moved else None
 
 
 def settle(fleet: Fleet, pipeline: Pipeline, step: Step, claim: Claim, job: Job, error: Exception) -> None:
@@ -131,8 +142,10 @@ def settle(fleet: Fleet, pipeline: Pipeline, step: Step, claim: Claim, job: Job,
     if not isinstance(error, JobError):
         log.error("stage.crashed", exc_info=error, extra=_fields(job.task_id, step.name, attempt=claim.attempt))
         error = _our_bug(error, step.name, claim.attempt)
+    if step.calls_model and error.code == Code.MODEL_UNREACHABLE:
+        fleet.health.report(fleet.ports.model.endpoint, ok=False)
     publishing = step is pipeline.last
-    if isinstance(error, TransientError) and (publishing or claim.attempt < fleet.max_attempts):
+    if isinstance(error, TransientError) and (publishing or claim.attempt < claim.max_attempts):
         delay = delay_before_retry(error, claim.attempt, chance(fleet.ports.clock))
         note(job, claim, "park", code=error.code, reason=error.en, ms=round(delay * 1000))
         fleet.jobs.park(claim, delay, error.code, error.en)
@@ -166,6 +179,14 @@ def finish(fleet: Fleet, claim: Claim, job: Job, *, ms: int = 0, code: str = "",
     receipt = None if job.failure else job.receipt
     note(job, claim, "finish", code=code, reason=reason, ms=ms)
     fleet.jobs.finish(claim, success=not code, code=code, commit_id=receipt.commit_id if receipt else "")
+    wake_all(fleet, fleet.sweep.freed(MAX_BATCH))
+
+
+def wake_all(fleet: Fleet, woken: Sequence[tuple[str, str]]) -> None:
+    """Send the wake-up calls that the record asked for: ``(task_id, stage)`` each."""
+    for task_id, stage in woken:
+        if record := fleet.views.get(task_id):
+            fleet.wake(fleet.pipeline_of(record.skill), stage, task_id)
 
 
 # ---------------------------------------------------------------- many jobs in one step

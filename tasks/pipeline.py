@@ -47,7 +47,7 @@ def _always(_job: Job) -> bool:
 
 @dataclass
 class Pipeline:
-    """The steps of one skill, in order; the last one publishes. ``name`` stands in task names (``kbw.query.prepare``)."""
+    """The steps of one skill, in order; the last one publishes. ``name`` is part of the task names."""
 
     name: str
     skill: str

@@ -1,18 +1,18 @@
 """Read this first: the whole life of a ``kb_query`` job, stage by stage, in order.
 
 Each function names its queue, the artefact it writes and the ports its stage needs; the work is in ``tasks/stages``.
-Who runs it: ``tasks.base`` in the fleet, ``tasks.pipeline.run_inline`` in one process. After each stage the job's
-record moves on and the next stage is woken; a stage whose artefact exists is passed over.
+Who runs them: ``tasks.base`` in the fleet (one Celery task a stage, ``kbw.query.<stage>``, carrying only the taskId),
+``tasks.pipeline.run_inline`` in one process. After each stage the job's record moves on and the next stage is woken;
+a stage whose artefact exists is passed over; whatever fails goes straight to ``publish``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tasks.contract import strict_json
+from tasks.contract.answer import Answer
 from tasks.contract.context import Context
 from tasks.contract.evidence import Evidence
-from tasks.contract.answer import Answer
 from tasks.contract.outcome import Outcome, Receipt
 from tasks.contract.selection import PageSelection
 from tasks.pipeline import Pipeline
@@ -23,13 +23,71 @@ from tasks.stages import fetch as fetching
 from tasks.stages import prepare as preparing
 from tasks.stages import publish as publishing
 from tasks.stages import select as selecting
-from tasks.stages.job import ANSWER, CONTEXT, EVIDENCE, OUTCOME, RECEIPT, RESULT, SELECTION, Job
+from tasks.stages.job import ANSWER, CONTEXT, EVIDENCE, OUTCOME, RECEIPT, SELECTION, Job
 
 IO, LLM, COMMIT = "kbw.io", "kbw.llm", "kbw.commit"
 
-query = Pipeline("query", skill="kb_query")
+query = Pipeline("query", skill=preparing.SKILL)
+PIPELINES = {query.skill: query}
 
 
 def writes_a_page(job: Job) -> bool:
-    """Jobs without a QA page skip commit."""
+    """Jobs without a QA page skip ``commit``."""
     return job.outcome.qa_page is not None
+
+
+@query.stage(IO, writes=CONTEXT)
+def prepare(job: Job) -> Context:
+    """Pin a commit; gather catalog, ranked pages, cards and attachment texts for the model."""
+    job.ports.sink.check(job.payload)  # before any work is paid for: can the result be delivered at all?
+    snapshot = job.ports.kb.latest(job.repo, fresh=job.ports.fresh_kb)
+    return preparing.prepare(
+        job.payload, repo=job.repo, snapshot=snapshot, attachments=job.ports.attachments, limits=job.ports.limits
+    )
+
+
+@query.stage(LLM, writes=SELECTION, calls_model=True)
+def select(job: Job) -> PageSelection:
+    """The model chooses the pages it wants to read."""
+    snapshot = job.ports.kb.at(job.repo, job.context.kb.commit)
+    return selecting.select(job.payload, job.context, snapshot=snapshot, ask=job.asker("select"))
+
+
+@query.stage(IO, writes=EVIDENCE)
+def fetch(job: Job) -> Evidence:
+    """Read exactly these pages at the pinned commit."""
+    snapshot = job.ports.kb.at(job.repo, job.context.kb.commit)
+    return fetching.fetch(job.payload, job.context, job.selection, snapshot=snapshot)
+
+
+@query.stage(LLM, writes=ANSWER, calls_model=True)
+def answer(job: Job) -> Answer:
+    """The model answers from the evidence and judges whether the answer is worth keeping."""
+    return answering.answer(job.payload, job.context, job.evidence, ask=job.asker("answer"))
+
+
+@query.stage(IO, writes=OUTCOME)
+def apply(job: Job) -> Outcome:
+    """Check the answer, make it safe, rebuild its sources, decide on the QA page."""
+    now = job.ports.clock.now()
+    return applying.apply(job.payload, job.context, job.evidence, job.answer, now=now, degraded=job.degraded)
+
+
+@query.batch(COMMIT, writes=RECEIPT, needed=writes_a_page)
+def commit(jobs: Sequence[Job]) -> list[Receipt]:
+    """One commit and one push for all QA pages that wait for one repository."""
+    return committing.commit([job.outcome for job in jobs], repo=jobs[0].repo, writer=jobs[0].ports.writer)
+
+
+@query.stage(IO, writes=None)
+def publish(job: Job) -> None:
+    """Fix the bytes of the one result and deliver them."""
+    publishing.publish(job)
+
+
+QUEUES = {step.name: step.queue for pipeline in PIPELINES.values() for step in pipeline.steps}
+
+
+def pipeline_of(skill: str) -> Pipeline:
+    """The pipeline of a skill; a job of an unknown one runs as a query, whose first stage refuses it with a result."""
+    return PIPELINES.get(skill, query)

@@ -54,6 +54,7 @@ class Job:
 
     ``deadline`` is in seconds since the epoch. ``guard`` raises ``FencedError`` once the right to work on the job is
     lost, and is asked before every effect. ``failure`` is set when the job goes to publish without an outcome.
+    ``more_result_files`` were named by repeats of the payload: the same bytes go there too.
     """
 
     task_id: str
@@ -62,6 +63,7 @@ class Job:
     deadline: float
     generation: int = 0
     failure: Failure | None = None
+    more_result_files: tuple[str, ...] = ()
     guard: Callable[[], None] = _no_guard
 
     @cached_property

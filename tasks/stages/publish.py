@@ -4,9 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tasks.contract import strict_json
 from tasks.contract.outcome import Outcome, Receipt
 from tasks.contract.result import Result
 from tasks.ports import Failure
+from tasks.stages.job import RESULT, Job
+
+
+def publish(job: Job) -> None:
+    """Write ``result.json`` once, then deliver those very bytes wherever this job was asked to.
+
+    Raises ``RESULT_DIR_MISSING`` (transient: the job stays and is delivered later) and ``PATH_NOT_ALLOWED``.
+    """
+    body = job.folder.read(RESULT)
+    if body is None:
+        job.guard()
+        body = job.folder.write_once(RESULT, strict_json.dumps(_result(job).document()))
+    payload = job.payload
+    for path in (payload.result_file, *job.more_result_files):
+        job.ports.sink.deliver(payload.model_copy(update={"result_file": path}), job.task_id, body)
+
+
+def _result(job: Job) -> Result:
+    if job.failure is not None:
+        return result_of_failure(job.task_id, job.failure, job.timings())
+    return result_of(job.outcome, job.receipt, job.timings())
 
 
 def result_of(outcome: Outcome, receipt: Receipt | None, timings: Mapping[str, int]) -> Result:

@@ -1,0 +1,50 @@
+"""``./kbw test``: lint, types, direction of imports and all tests; must not hide what was skipped.
+
+``--chaos``, ``--soak`` and ``--openclaw`` run the marked tests alone; other options go to pytest.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BIN = ROOT / ".venv" / "bin"
+MARKED = {"--chaos": "chaos", "--soak": "soak", "--openclaw": "openclaw"}
+CHECKS = (
+    ("format", [str(BIN / "ruff"), "format", "--check", "--quiet", "."]),
+    ("lint", [str(BIN / "ruff"), "check", "--quiet", "."]),
+    ("types", [str(BIN / "mypy"), "--no-error-summary"]),
+    ("directions", [str(BIN / "lint-imports"), "--no-cache"]),
+)
+
+
+def main(arguments: list[str]) -> int:
+    """The exit code: 0 when every check and test passed."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("KBW_", "GITEA_", "OPENCLAW_", "TEAM_KB_"))}
+    environment |= {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
+    marks = [MARKED[option] for option in arguments if option in MARKED]
+    others = [option for option in arguments if option not in MARKED]
+    failed = [] if marks or others else [name for name, command in CHECKS if not run(name, command, environment)]
+    expression = " or ".join(marks) if marks else "not chaos and not soak and not openclaw"
+    selection = [] if "-m" in others else ["-m", expression]
+    tests = subprocess.run(
+        [sys.executable, "-m", "pytest", *selection, *others], cwd=ROOT, env=environment, check=False
+    )
+    if failed:
+        print(f"kbw test: failed before the tests: {', '.join(failed)}", file=sys.stderr)
+    return tests.returncode or (1 if failed else 0)
+
+
+def run(name: str, command: list[str], environment: dict[str, str]) -> bool:
+    """Whether one check passed; its own output says why not."""
+    done = subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
+    if done.returncode:
+        print(f"--- {name}\n{done.stdout}{done.stderr}", file=sys.stderr)
+    return done.returncode == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

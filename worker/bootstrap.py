@@ -1,0 +1,220 @@
+"""Settings become adapters become ports: the only place that constructs; must not decide anything about a job."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from tasks.accept import Intake
+from tasks.base import Fleet
+from tasks.contract.context import Limits
+from tasks.pipeline import Pipeline
+from tasks.ports import Ports
+from tasks.query import QUEUES, pipeline_of
+from worker.adapters.attachments import build_reader
+from worker.adapters.job_files import FolderStore
+from worker.adapters.job_store import JobRecords, StorePolicy, open_job_records
+from worker.adapters.job_store.address import running_server
+from worker.adapters.kb_git import GitReader, GroupCommitter, KbServer
+from worker.adapters.model.factory import ModelConfig, ProbedDriver, build_driver
+from worker.adapters.publish.result_file import ResultFileSink
+from worker.clock import SystemClock
+from worker.intake.refusal import Refusals
+from worker.intake.shared_dir import SharedDirScanner
+from worker.masking import SecretMask
+from worker.paths import AllowedRoots
+from worker.repositories import RepositoryRules
+from worker.settings import Settings, SettingsError
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """Everything built from one set of settings for one shared directory; each part when it is first asked for."""
+
+    settings: Settings
+    shared_dir: Path
+
+    @cached_property
+    def clock(self) -> SystemClock:
+        """Time and chance."""
+        return SystemClock()
+
+    @cached_property
+    def mask(self) -> SecretMask:
+        """All configured secrets."""
+        return SecretMask(self.settings.secrets(), [self.settings.gitea.username])
+
+    @cached_property
+    def file_mode(self) -> int | None:
+        """Mode of files we write; ``None``: 0666 & ~umask."""
+        return int(self.settings.shared.file_mode, 8) if self.settings.shared.file_mode else None
+
+    @cached_property
+    def roots(self) -> AllowedRoots:
+        """Where files named by payloads may lie."""
+        named = self.settings.shared.allowed_roots
+        return AllowedRoots(self.shared_dir, [Path(root).expanduser() for root in named.split(":") if root])
+
+    @cached_property
+    def folders(self) -> FolderStore:
+        """The job folders."""
+        return FolderStore(self.shared_dir, self.mask, self.file_mode)
+
+    @cached_property
+    def sink(self) -> ResultFileSink:
+        """Where results go."""
+        return ResultFileSink(self.roots, self.file_mode)
+
+    @cached_property
+    def refusals(self) -> Refusals:
+        """Where that goes which never became a job."""
+        return Refusals(self.roots, self.mask, self.file_mode)
+
+    @cached_property
+    def cache_dir(self) -> Path:
+        """Mirror, index, attachment cache; deletable."""
+        return Path(self.settings.worker.cache_dir).expanduser()
+
+    @cached_property
+    def kb_server(self) -> KbServer:
+        """The Gitea server as the git adapter sees it."""
+        gitea = self.settings.gitea
+        return KbServer(gitea.url, gitea.username, gitea.token.get_secret_value(), self.cache_dir / "mirrors")
+
+    @cached_property
+    def kb(self) -> GitReader:
+        """Reads repositories."""
+        return GitReader(self.kb_server, self.clock)
+
+    @cached_property
+    def writer(self) -> GroupCommitter:
+        """Writes QA pages."""
+        return GroupCommitter(self.kb_server, self.clock)
+
+    @cached_property
+    def model(self) -> ProbedDriver:
+        """The model endpoint."""
+        model = self.settings.model
+        return build_driver(
+            ModelConfig(
+                driver=model.driver,
+                gateway_url=model.gateway_url,
+                gateway_token=model.gateway_token.get_secret_value(),
+                agent=model.agent,
+                base_url=model.base_url,
+                api_key=model.api_key.get_secret_value(),
+                model=model.name,
+                recorded_file=model.recorded_file,
+            ),
+            self.clock,
+        )
+
+    @cached_property
+    def repositories(self) -> RepositoryRules:
+        """Which repository a payload means."""
+        gitea = self.settings.gitea
+        return RepositoryRules(
+            gitea_url=gitea.url,
+            default_owner=gitea.org or gitea.username,
+            default_repo=gitea.repo,
+            allowed_repos=_listed(gitea.allowed_repos),
+            allowed_urls=_listed(gitea.allowed_urls),
+        )
+
+    def ports(self, *, fresh_kb: bool) -> Ports:
+        """What stages use. ``fresh_kb``: look the remote's head up for every job (the file commands)."""
+        return Ports(
+            kb=self.kb,
+            writer=self.writer,
+            attachments=build_reader(self.roots, self.cache_dir / "attachments"),
+            model=self.model,
+            sink=self.sink,
+            folders=self.folders,
+            clock=self.clock,
+            resolve_repo=self.repositories.resolve,
+            limits=Limits(**self.settings.limits.model_dump()),
+            fresh_kb=fresh_kb,
+            session_mode=self.settings.model.session_mode,
+            model_timeout_s=self.settings.model.timeout_s,
+        )
+
+    @cached_property
+    def redis_url(self) -> str:
+        """The configured server, else the embedded one that ``kbw up`` runs here. Raises :class:`SettingsError`."""
+        if self.settings.redis.url:
+            return self.settings.redis.url
+        embedded = running_server(self.state_dir)
+        if embedded is None:
+            raise SettingsError("no running system found: start `kbw up`, or set KBW_REDIS_URL to its Redis")
+        return embedded.broker_url
+
+    @cached_property
+    def state_dir(self) -> Path:
+        """Where the embedded Valkey keeps its file."""
+        return Path(self.settings.redis.state_dir).expanduser()
+
+    @cached_property
+    def records(self) -> JobRecords:
+        """The job record."""
+        job = self.settings.job
+        policy = StorePolicy(
+            prefix=self.settings.redis.prefix,
+            lease_s=job.lease_s,
+            stall_s=job.stall_s,
+            max_attempts=job.max_attempts,
+            default_cap=self.settings.model.concurrency,
+            queues=QUEUES,
+            lane_patience_s=job.lane_block_s,
+        )
+        return open_job_records(self.redis_url, policy, lambda: self.clock.token(16))
+
+    def intake(self, wake: Callable[[Pipeline, str, str], None]) -> Intake:
+        """What accepting needs."""
+        return Intake(self.records.store, self.records.archive, self.folders, self.sink, wake)
+
+    def scanner(self) -> SharedDirScanner:
+        """Looks for payload files."""
+        shared = self.settings.shared
+        return SharedDirScanner(
+            roots=self.roots,
+            refusals=self.refusals,
+            exclude=_listed(shared.exclude),
+            settle_s=shared.settle_s,
+            give_up_s=shared.give_up_s,
+            monotonic=self.clock.monotonic,
+        )
+
+    def fleet(self, wake: Callable[[Pipeline, str, str], None]) -> Fleet:
+        """What the shells of this process need; build it after the fork."""
+        return Fleet(
+            ports=self.ports(fresh_kb=False),
+            jobs=self.records.store,
+            views=self.records.views,
+            sweep=self.records.sweep,
+            health=self.records.store,
+            wake=wake,
+            pipeline_of=pipeline_of,
+            worker=worker_name(self.clock.token(3)),
+        )
+
+
+def workshop(settings: Settings, shared_dir: Path | None = None) -> Workshop:
+    """The workshop for the configured (or given) shared directory. Raises :class:`SettingsError` without one."""
+    if shared_dir is None:
+        if not settings.shared.directory:
+            raise SettingsError("OPENCLAW_SHARED_DIR is not set: the directory shared with the backend")
+        shared_dir = Path(settings.shared.directory).expanduser()
+    return Workshop(settings, shared_dir.absolute())
+
+
+def worker_name(chance: str) -> str:
+    """Unique among all processes of a fleet; tells an operator where to look."""
+    return f"{socket.gethostname()}:{os.getpid()}:{chance}"
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -1,0 +1,260 @@
+"""The ``kbw`` command: argument parsing only; the work is in ``worker.ops``, which is imported when it is needed.
+
+Exit codes: 0 success, 1 failed operation, 2 wrong usage. Errors go to standard error, without a traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tasks.errors import JobError
+from worker import __version__
+from worker.settings import Settings, SettingsError
+
+EXISTING_FILE = click.Path(path_type=Path, dir_okay=False)
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+class OperationFailedError(Exception):
+    """The operation was understood and failed; the text says why and what to do."""
+
+
+def told(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Turn the errors that an operator can act on into one line and exit code 1."""
+
+    @wraps(command)
+    def wrapped(*args: Any, **options: Any) -> Any:
+        try:
+            return command(*args, **options)
+        except JobError as error:
+            fail(f"{error.code}: {error.en}")
+        except (SettingsError, OperationFailedError) as error:
+            fail(str(error))
+
+    return wrapped
+
+
+def fail(text: str) -> None:
+    """End with exit code 1 and a line on standard error."""
+    click.echo(f"kbw: {text}", err=True)
+    sys.exit(1)
+
+
+def settings_with_logging(level: str = "") -> Settings:
+    """The settings; logs of this process are masked with their secrets from here on."""
+    from worker.log import set_up_logging
+    from worker.masking import SecretMask
+
+    settings = Settings.load()
+    mask = SecretMask(settings.secrets(), [settings.gitea.username])
+    set_up_logging(mask, "text" if level else settings.worker.log_format, level or settings.worker.log_level)
+    return settings
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(version=__version__, prog_name="kbw")
+def main() -> None:
+    """The worker behind a team's questions: grounded answers out of a Gitea knowledge base."""
+
+
+# ---------------------------------------------------------------- a whole system
+
+
+@main.command()
+@click.option("--keep", is_flag=True, help="Leave the demo's folder, server and workers running until Ctrl-C.")
+@told
+def demo(*, keep: bool) -> None:
+    """Run the main job on a demo knowledge base: three questions, answers, a commit."""
+    from worker.demo.run import run_demo
+
+    sys.exit(run_demo(keep=keep))
+
+
+@main.command()
+@told
+def up() -> None:
+    """Run intake and all workers as one tree; with an embedded Valkey unless KBW_REDIS_URL is set."""
+    from worker.ops.system import up as start
+
+    sys.exit(start(settings_with_logging()))
+
+
+@main.command()
+@click.option(
+    "--class", "kind", type=click.Choice(["io", "llm", "commit"]), required=True, help="Which queue to serve."
+)
+@click.option("--concurrency", type=click.IntRange(1), help="Processes (threads for llm); default from the settings.")
+@told
+def worker(kind: str, concurrency: int | None) -> None:
+    """Run one class of workers, on any number of hosts."""
+    from worker.ops.system import serve_worker
+
+    sys.exit(serve_worker(settings_with_logging(), kind, concurrency))  # type: ignore[arg-type]  # click checked it
+
+
+@main.command()
+@told
+def intake() -> None:
+    """Look for payload files in the shared directory (part of `up`; any number may run, one leads)."""
+    from worker.ops.system import serve_intake
+
+    sys.exit(serve_intake(settings_with_logging()))
+
+
+# ---------------------------------------------------------------- jobs
+
+
+@main.command()
+@click.argument("file", type=EXISTING_FILE)
+@click.option("--wait", is_flag=True, help="Wait for the result; exit 1 when it is no success.")
+@AS_JSON
+@told
+def submit(file: Path, *, wait: bool, as_json: bool) -> None:
+    """Hand a payload file to the running system."""
+    from worker.ops.submit import submit as hand_over
+
+    sys.exit(hand_over(file, settings_with_logging("WARNING"), wait=wait, as_json=as_json))
+
+
+@main.command()
+@click.argument("payload", type=EXISTING_FILE)
+@told
+def run(payload: Path) -> None:
+    """Run one payload here and now, without Redis or workers."""
+    from worker.ops import local
+
+    say_result(*local.run(payload, settings_with_logging("WARNING")))
+
+
+@main.command()
+@click.option("--input", "payload", type=EXISTING_FILE, required=True, help="The payload.")
+@click.option("--context-output", type=EXISTING_FILE, required=True, help="Where context.json goes.")
+@told
+def prepare(payload: Path, context_output: Path) -> None:
+    """Write the planning context for a model or agent to a file."""
+    from worker.ops import local
+
+    context = local.prepare(payload, context_output, settings_with_logging("WARNING"))
+    say(
+        taskId=context.task_id,
+        commit=context.kb.commit,
+        catalogPageCount=context.kb.catalog_page_count,
+        starterPageCards=[card.path for card in context.kb.starter_page_cards],
+        attachments=[{"fileName": a.file_name, "previewStatus": a.preview_status} for a in context.attachments],
+        warnings=len(context.warnings),
+        contextOutput=str(context_output),
+    )
+
+
+@main.command()
+@click.option("--input", "payload", type=EXISTING_FILE, required=True, help="The payload.")
+@click.option("--context", type=EXISTING_FILE, required=True, help="context.json of prepare.")
+@click.option("--selection", type=EXISTING_FILE, required=True, help="page-selection.json of the model or agent.")
+@click.option("--evidence-output", type=EXISTING_FILE, required=True, help="Where evidence.json goes.")
+@told
+def fetch(payload: Path, context: Path, selection: Path, evidence_output: Path) -> None:
+    """Read the selected pages at the context's commit into a file."""
+    from worker.ops import local
+
+    evidence = local.fetch(payload, context, selection, evidence_output, settings_with_logging("WARNING"))
+    say(
+        taskId=evidence.task_id,
+        commit=evidence.commit,
+        evidencePages=[{"path": page.path, "truncated": page.truncated} for page in evidence.evidence_pages],
+        missingPages=[missing.document() for missing in evidence.missing_pages],
+        evidenceOutput=str(evidence_output),
+    )
+
+
+@main.command()
+@click.option("--input", "payload", type=EXISTING_FILE, required=True, help="The payload.")
+@click.option("--context", type=EXISTING_FILE, required=True, help="context.json of prepare.")
+@click.option("--evidence", type=EXISTING_FILE, required=True, help="evidence.json of fetch.")
+@click.option("--answer", type=EXISTING_FILE, required=True, help="answer.json of the model or agent.")
+@click.option("--result-output", type=EXISTING_FILE, help="Where the result goes; default: the payload's resultFile.")
+@told
+def apply(payload: Path, context: Path, evidence: Path, answer: Path, result_output: Path | None) -> None:
+    """Check an answer, commit its QA page, write the result."""
+    from worker.ops import local
+
+    settings = settings_with_logging("WARNING")
+    say_result(*local.apply(payload, context, evidence, answer, result_output, settings))
+
+
+# ---------------------------------------------------------------- looking
+
+
+@main.command("list")
+@click.option(
+    "--state", type=click.Choice(["queued", "running", "parked", "done", "failed", "cancelled"]), help="One state."
+)
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many jobs.")
+@AS_JSON
+@told
+def list_jobs(state: str | None, limit: int, *, as_json: bool) -> None:
+    """List jobs by state, newest first."""
+    from worker.ops.inspect import list_jobs as show_list
+
+    show_list(settings_with_logging("WARNING"), state=state, limit=limit, as_json=as_json)
+
+
+@main.command()
+@click.argument("task_id", metavar="ID")
+@AS_JSON
+@told
+def show(task_id: str, *, as_json: bool) -> None:
+    """Show where a job stands and how it got there: stages, pages, model calls, commit, error."""
+    from worker.ops.inspect import show_job
+
+    sys.exit(show_job(settings_with_logging("WARNING"), task_id, as_json=as_json))
+
+
+@main.command()
+@click.option("--settings", "settings_only", is_flag=True, help="List all settings with value, origin and meaning.")
+@AS_JSON
+@told
+def doctor(*, settings_only: bool, as_json: bool) -> None:
+    """Check git, knowledge base, shared directory, Redis and model; say how to mend what is wrong."""
+    from worker.ops.doctor import examine, print_settings
+
+    settings = settings_with_logging("ERROR")
+    sys.exit(print_settings(settings, as_json=as_json) if settings_only else examine(settings, as_json=as_json))
+
+
+@main.command()
+@click.argument("name", required=False)
+@told
+def schema(name: str | None) -> None:
+    """Print the JSON Schema of payload, selection, answer or result (without NAME: the names)."""
+    from worker.ops.schema import print_schema
+
+    sys.exit(print_schema(name))
+
+
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.argument("options", nargs=-1)
+def test(options: tuple[str, ...]) -> None:
+    """Run the tests (a command of the start script in a checkout: ./kbw test)."""
+    fail(f"`kbw test {' '.join(options)}`".rstrip() + " runs from a checkout: use its ./kbw script")
+
+
+def say(**facts: object) -> None:
+    """A summary as JSON; the whole document is in its file."""
+    click.echo(json.dumps(facts, ensure_ascii=False, indent=2))
+
+
+def say_result(success: bool, result_file: str) -> None:  # noqa: FBT001 - the pair that local commands return
+    """The last line, in exactly the form that callers of the old scripts read."""
+    click.echo(json.dumps({"success": success, "resultFile": result_file}, ensure_ascii=False))
+    sys.exit(0 if success else 1)
+
+
+if __name__ == "__main__":
+    main()

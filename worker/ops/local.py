@@ -1,0 +1,201 @@
+"""``run`` and the file commands (CONTRACT §5): one process, no Redis, no Celery; the same stages and commit code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from tasks.accept import conflict, deliver_again
+from tasks.contract import strict_json
+from tasks.contract.context import Context
+from tasks.contract.evidence import Evidence
+from tasks.contract.payload import Payload, content_digest, read_payload
+from tasks.contract.shape import JsonObject, Shape
+from tasks.errors import Code, JobError, PermanentError
+from tasks.pipeline import failure_of, run_inline
+from tasks.ports import Ports
+from tasks.query import pipeline_of
+from tasks.rules.reply import read_answer, read_selection
+from tasks.stages import apply as applying
+from tasks.stages import commit as committing
+from tasks.stages import fetch as fetching
+from tasks.stages import prepare as preparing
+from tasks.stages.job import PAYLOAD, RESULT, Job, read_artefact
+from tasks.stages.publish import result_of, result_of_failure
+from worker.bootstrap import Workshop, workshop
+from worker.paths import write_atomic
+from worker.settings import Settings
+
+S = TypeVar("S", bound=Shape)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A payload file given by an operator: what is in it, and the workshop for its shared directory."""
+
+    content: bytes
+    document: JsonObject
+    payload: Payload
+    shop: Workshop
+
+
+def open_payload(path: Path, settings: Settings) -> Opened:
+    """Read the payload; the operator's own path needs no root.
+
+    Without ``OPENCLAW_SHARED_DIR`` the payload's ``sharedDir`` (relative to its folder) is the shared directory, else
+    its folder. Raises ``BAD_PAYLOAD``; an error result is written to its ``resultFile`` when that may be.
+    """
+    content = read_file(path, "payload")
+    document = _object(content)
+    shop = workshop(settings, _shared_dir(path, document, settings))
+    try:
+        payload = read_payload(content)
+    except JobError as error:
+        shop.refusals.refuse(error, content=content, path=str(path), document=document)
+        raise
+    return Opened(content, document or {}, payload, shop)
+
+
+def run(path: Path, settings: Settings) -> tuple[bool, str]:
+    """The whole pipeline for one payload: ``(success, path of the result)``."""
+    opened = open_payload(path, settings)
+    payload, shop = opened.payload, opened.shop
+    folder = shop.folders.open(payload.task_id)
+    known = folder.write_once(PAYLOAD, strict_json.dumps(opened.document))
+    if content_digest(strict_json.loads(known)) != content_digest(opened.document):
+        error = conflict(payload.task_id)
+        shop.refusals.refuse(error, content=opened.content, path=str(path), document=opened.document)
+        raise error
+    ports = shop.ports(fresh_kb=True)
+    if folder.read(RESULT):
+        deliver_again(payload, folder, shop.sink)
+    else:
+        job = Job(payload.task_id, folder, ports, deadline=ports.clock.now() + payload.deadline_seconds)
+        run_inline(pipeline_of(payload.skill), job, max_attempts=settings.job.max_attempts)
+    result = json.loads(folder.read(RESULT) or b"{}")
+    return result.get("success") is True, _told_path(opened) or f"{folder.path}/{RESULT}"
+
+
+def prepare(path: Path, context_output: Path, settings: Settings) -> Context:
+    """Write ``context.json`` for a payload."""
+    return _file_command(path, settings, context_output, _prepare)
+
+
+def fetch(path: Path, context: Path, selection: Path, evidence_output: Path, settings: Settings) -> Evidence:
+    """Write ``evidence.json`` for a context and a selection, both as an agent or we wrote them."""
+
+    def work(opened: Opened, ports: Ports) -> Evidence:
+        payload = opened.payload
+        chosen = read_selection(read_file(selection, "selection"))
+        return fetching.fetch(
+            payload,
+            _artefact(context, Context, payload),
+            chosen,
+            kb=ports.kb,
+            repo=ports.resolve_repo(payload),
+        )
+
+    return _file_command(path, settings, evidence_output, work)
+
+
+def apply(
+    path: Path, context: Path, evidence: Path, answer: Path, result_output: Path | None, settings: Settings
+) -> tuple[bool, str]:
+    """Check the answer, commit its QA page, write the result: ``(success, path of the result)``."""
+    opened = open_payload(path, settings)
+    payload, ports = opened.payload, opened.shop.ports(fresh_kb=True)
+    try:
+        if result_output is None:
+            ports.sink.check(payload)
+        outcome = applying.apply(
+            payload,
+            _artefact(context, Context, payload),
+            _artefact(evidence, Evidence, payload),
+            read_answer(read_file(answer, "answer")),
+            now=ports.clock.now(),
+            author=ports.bot_name,
+        )
+        receipt = committing.commit([outcome], repo=ports.resolve_repo(payload), writer=ports.writer)[0]
+        result = result_of(outcome, receipt, {})
+    except JobError as error:
+        result = result_of_failure(payload.task_id, failure_of(error), {})
+    body = strict_json.dumps(opened.shop.mask.value(result.document()))
+    if result_output is not None:
+        _write(result_output, body)
+        return result.success, str(result_output)
+    ports.sink.deliver(payload, payload.task_id, body)
+    return result.success, _told_path(opened)
+
+
+def read_file(path: Path, what: str) -> bytes:
+    """An operator's file. Raises ``BAD_PAYLOAD`` that names it."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise PermanentError(
+            Code.BAD_PAYLOAD, en=f"{what} {path}: {error.strerror}", zh=f"无法读取文件 {path.name}：{error.strerror}"
+        ) from error
+
+
+def _prepare(opened: Opened, ports: Ports) -> Context:
+    repo = ports.resolve_repo(opened.payload)
+    return preparing.prepare(
+        opened.payload,
+        repo=repo,
+        snapshot=ports.kb.latest(repo, fresh=True),
+        attachments=ports.attachments,
+        limits=ports.limits,
+    )
+
+
+def _file_command(path: Path, settings: Settings, output: Path, work: Callable[[Opened, Ports], S]) -> S:
+    """Run one stage; on failure the error result goes to ``resultFile`` and no output file is written."""
+    opened = open_payload(path, settings)
+    ports = opened.shop.ports(fresh_kb=True)
+    try:
+        artefact = work(opened, ports)
+    except JobError as error:
+        result = result_of_failure(opened.payload.task_id, failure_of(error), {})
+        ports.sink.deliver(opened.payload, opened.payload.task_id, strict_json.dumps(result.document()))
+        raise
+    _write(output, strict_json.dumps(opened.shop.mask.value(artefact.document())))
+    return artefact
+
+
+def _artefact(path: Path, shape: type[S], payload: Payload) -> S:
+    return read_artefact(read_file(path, path.name), shape, payload.task_id, path.name)
+
+
+def _write(path: Path, body: bytes) -> None:
+    try:
+        write_atomic(path, body)
+    except OSError as error:
+        raise PermanentError(
+            Code.RESULT_DIR_MISSING, en=f"{path}: {error.strerror}", zh=f"无法写入文件 {path.name}：{error.strerror}"
+        ) from error
+
+
+def _told_path(opened: Opened) -> str:
+    named = opened.payload.result_file
+    if not named:
+        return ""
+    theirs = opened.payload.shared_dir or opened.payload.platform.shared_dir
+    return str(opened.shop.roots.rebase(named, theirs))
+
+
+def _object(content: bytes) -> JsonObject | None:
+    try:
+        found = strict_json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _shared_dir(path: Path, document: JsonObject | None, settings: Settings) -> Path:
+    if settings.shared.directory:
+        return Path(settings.shared.directory).expanduser()
+    named = (document or {}).get("sharedDir")
+    return path.absolute().parent / named if isinstance(named, str) and named else path.absolute().parent

@@ -1,0 +1,90 @@
+"""``kbw submit``: hand a payload file to the running system, and wait for its one result."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from tasks.accept import OVER, accept, conflict
+from tasks.contract import strict_json
+from tasks.errors import Code, JobError, PermanentError
+from tasks.ports import Record
+from tasks.stages.job import RESULT
+from worker.app import build_app, waker
+from worker.bootstrap import Workshop, workshop
+from worker.ops.local import read_file
+from worker.settings import Settings
+
+POLL_S = 0.2
+GRACE_S = 60.0
+
+
+def submit(path: Path, settings: Settings, *, wait: bool, as_json: bool) -> int:
+    """Accept the payload; with ``wait`` until its result is there. Exit code 1: refused, or no success."""
+    content = read_file(path, "payload")
+    shop = workshop(settings)
+    document = _document(content, path)
+    try:
+        accepted = accept(
+            document, source=f"cli:{path}", intake=shop.intake(waker(build_app(shop.redis_url, settings.redis.prefix)))
+        )
+        if accepted.kind == "conflict":
+            raise conflict(accepted.record.task_id)
+    except JobError as error:
+        shop.refusals.refuse(error, content=content, path=str(path), document=document)
+        raise
+    task_id = accepted.record.task_id
+    if not wait:
+        _say({"taskId": task_id, "state": accepted.record.state, "known": accepted.kind == "same"}, as_json=as_json)
+        return 0
+    return _wait_for_result(shop, task_id, as_json=as_json)
+
+
+def _wait_for_result(shop: Workshop, task_id: str, *, as_json: bool) -> int:
+    """Wait until the record is over; a little longer than its deadline at most."""
+    shown = ""
+    while True:
+        record = shop.records.views.get(task_id)
+        if record is None:
+            raise PermanentError(Code.INTERNAL, en=f"{task_id} is no longer known", zh="任务记录丢失")
+        if record.state in OVER:
+            break
+        if not as_json and (stage := f"{record.stage} ({record.state})") != shown:
+            click.echo(f"{task_id}: {stage}", err=True)
+            shown = stage
+        if shop.clock.now() > record.deadline + GRACE_S:
+            raise PermanentError(
+                Code.DEADLINE, en=f"{task_id} is still {record.state} at {record.stage}; see `kbw show`", zh="等待超时"
+            )
+        shop.clock.sleep(POLL_S)
+    return _tell_result(shop, record, as_json=as_json)
+
+
+def _tell_result(shop: Workshop, record: Record, *, as_json: bool) -> int:
+    folder = shop.folders.open(record.task_id)
+    result = json.loads(folder.read(RESULT) or b"{}")
+    success = result.get("success") is True
+    if as_json:
+        click.echo(json.dumps(result, ensure_ascii=False, indent=2))
+    else:
+        click.echo(result.get("answer") if success else "\n".join(result.get("errors") or [record.error]))
+        click.echo(f"\n{record.task_id}: {'success' if success else record.code} · {folder.path}/{RESULT}", err=True)
+    return 0 if success else 1
+
+
+def _document(content: bytes, path: Path) -> dict[str, object]:
+    try:
+        document = strict_json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise PermanentError(
+            Code.BAD_PAYLOAD, en=f"{path} is not valid JSON: {error}", zh=f"任务文件不是合法的 JSON：{error}"
+        ) from error
+    if not isinstance(document, dict):
+        raise PermanentError(Code.BAD_PAYLOAD, en=f"{path} holds no JSON object", zh="任务内容必须是 JSON 对象")
+    return document
+
+
+def _say(facts: dict[str, object], *, as_json: bool) -> None:
+    click.echo(json.dumps(facts, ensure_ascii=False) if as_json else f"{facts['taskId']}: {facts['state']}")

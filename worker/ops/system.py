@@ -1,0 +1,125 @@
+"""Running processes: the whole tree, one class of workers, the intake; must not look into jobs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from threading import Event
+
+from tasks.base import Fleet
+from worker.adapters.job_store.faults import ServerFaultError
+from worker.adapters.job_store.guard import check_server
+from worker.adapters.job_store.valkey import EmbeddedValkey
+from worker.app import WorkerClass, build_app, serve, waker
+from worker.bootstrap import Workshop, worker_name, workshop
+from worker.intake.loop import IntakeLoop
+from worker.owner import AlreadyOwnedError, Owner
+from worker.reconciler import start_reconciler
+from worker.settings import Settings, SettingsError, environment_for_children
+from worker.supervisor import Part, Supervisor
+
+log = logging.getLogger("kbw.system")
+
+
+def up(settings: Settings) -> int:
+    """Intake and all workers until SIGTERM or Ctrl-C; with an embedded Valkey that is started first, stopped last."""
+    shop = workshop(settings)
+    if not shop.shared_dir.is_dir():
+        raise SettingsError(f"OPENCLAW_SHARED_DIR={shop.shared_dir} is no folder; create or mount it")
+    if settings.redis.url:
+        check_records(shop)
+        _supervise(settings, settings.redis.url, lambda: None)
+        return 0
+    owner = Owner(shop.shared_dir, shop.clock.token(8), shop.clock.now)
+    valkey = EmbeddedValkey(shop.state_dir, token=shop.clock.token)
+    try:
+        owner.take()
+        address = valkey.start()
+    except (AlreadyOwnedError, ServerFaultError) as error:
+        raise SettingsError(str(error)) from error
+
+    def each_round() -> None:
+        owner.renew()
+        if not valkey.alive():
+            log.warning("valkey.restarted")
+            valkey.restart()
+
+    try:
+        _supervise(settings, address.broker_url, each_round)
+    finally:
+        owner.release()
+        valkey.stop()
+    return 0
+
+
+def serve_worker(settings: Settings, kind: WorkerClass, concurrency: int | None) -> int:
+    """One class of workers until told to stop; every worker also carries the reconciler."""
+    shop = workshop(settings)
+    check_records(shop)
+    app = build_app(shop.redis_url, settings.redis.prefix)
+    wake = waker(app)
+    fleets: dict[int, Fleet] = {}
+
+    def fleet() -> Fleet:
+        """This process's own: connections and git readers must not cross a fork."""
+        pid = os.getpid()
+        if pid not in fleets:
+            fleets.clear()
+            fleets[pid] = workshop(settings).fleet(wake)
+        return fleets[pid]
+
+    stop = Event()
+    count = (
+        concurrency or {"io": settings.worker.io, "llm": settings.worker.llm, "commit": settings.worker.commit}[kind]
+    )
+    name = f"{kind}@{worker_name(shop.clock.token(3))}"
+    return serve(app, kind, count, name, fleet, on_ready=lambda: _on_ready(fleet(), stop))
+
+
+def _on_ready(fleet: Fleet, stop: Event) -> None:
+    log.info("worker.ready", extra={"kbw": {"worker": fleet.worker}})
+    start_reconciler(fleet, stop)
+
+
+def serve_intake(settings: Settings) -> int:
+    """Look for payload files until told to stop."""
+    shop = workshop(settings)
+    check_records(shop)
+    app = build_app(shop.redis_url, settings.redis.prefix)
+    stop = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    loop = IntakeLoop(
+        scanner=shop.scanner(),
+        intake=shop.intake(waker(app)),
+        views=shop.records.views,
+        sweep=shop.records.sweep,
+        archive=shop.records.archive,
+        refusals=shop.refusals,
+        name=worker_name(shop.clock.token(3)),
+    )
+    loop.run(stop, settings.shared.poll_s)
+    return 0
+
+
+def check_records(shop: Workshop) -> None:
+    """Refuse, clearly, a server that may drop records. Raises :class:`SettingsError`."""
+    try:
+        for warning in check_server(shop.records.client):
+            log.warning("redis.warning", extra={"kbw": {"reason": warning}})
+    except ServerFaultError as error:
+        raise SettingsError(str(error)) from error
+
+
+def _supervise(settings: Settings, redis_url: str, each_round: Callable[[], None]) -> None:
+    # in the environment, not in argv: the URL may hold a password
+    environment = {**environment_for_children(), "KBW_REDIS_URL": redis_url}
+    command = [sys.executable, "-P", "-m", "worker.cli"]
+    parts = [Part("intake", [*command, "intake"])]
+    parts += [Part(kind, [*command, "worker", "--class", kind]) for kind in ("io", "llm", "commit")]
+    supervisor = Supervisor(parts, environment, settings.worker.shutdown_s, each_round)
+    log.info("up", extra={"kbw": {"shared_dir": settings.shared.directory}})
+    supervisor.run()

@@ -1,0 +1,93 @@
+"""Who owns a shared directory served by an embedded Valkey (CONTRACT §5): two would not know each other's jobs."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tasks.contract import strict_json
+from worker.adapters.job_files import OWN_FOLDER
+from worker.paths import write_atomic
+
+RENEW_S = 15.0
+STALE_S = 60.0
+
+
+class AlreadyOwnedError(Exception):
+    """Another embedded system serves this directory; the text names it and what to do."""
+
+
+@dataclass
+class Owner:
+    """The file ``.kbw/owner.json``: host, pid, a random id and when it was last renewed (seconds since the epoch)."""
+
+    shared_dir: Path
+    token: str
+    now: Callable[[], float]
+    host: str = field(default_factory=socket.gethostname)
+    pid: int = field(default_factory=os.getpid)
+    _renewed: float = 0.0
+
+    def take(self) -> None:
+        """Own the directory, or raise :class:`AlreadyOwnedError`."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # two that start at once: one of them sees the other
+            self._take()
+
+    def _take(self) -> None:
+        other = self._read()
+        if other and other.get("id") != self.token and self._alive(other):
+            raise AlreadyOwnedError(
+                f"{self.shared_dir} is already served by kbw on host {other.get('host')} (pid {other.get('pid')}); "
+                "stop that one, or set KBW_REDIS_URL for both so that they share one record"
+            )
+        self._write()
+
+    def renew(self) -> None:
+        """Call often; writes every 15 s. Raises :class:`AlreadyOwnedError` when another one took over meanwhile."""
+        if self.now() - self._renewed >= RENEW_S:
+            self.take()
+
+    def release(self) -> None:
+        """Give the directory back."""
+        other = self._read()
+        if other and other.get("id") == self.token:
+            self._path.unlink(missing_ok=True)
+
+    @property
+    def _path(self) -> Path:
+        return self.shared_dir / OWN_FOLDER / "owner.json"
+
+    def _read(self) -> dict[str, object] | None:
+        try:
+            found = json.loads(self._path.read_bytes())
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def _write(self) -> None:
+        body = {"host": self.host, "pid": self.pid, "id": self.token, "renewedAt": self.now()}
+        write_atomic(self._path, strict_json.dumps(body))
+        self._renewed = self.now()
+
+    def _alive(self, other: dict[str, object]) -> bool:
+        pid, renewed = other.get("pid"), other.get("renewedAt")
+        if not isinstance(renewed, int | float) or self.now() - renewed >= STALE_S:
+            return False
+        return other.get("host") != self.host or (isinstance(pid, int) and pid != self.pid and _runs(pid))
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
