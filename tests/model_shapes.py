@@ -135,7 +135,7 @@ def no_choices() -> Reply:
     return Reply(body=as_json({"object": "chat.completion", "model": "scripted-1", "choices": []}))
 
 
-def cutas_json(text: str = "half") -> Reply:
+def cut_json(text: str = "half") -> Reply:
     """A whole HTTP answer whose JSON body ends in the middle."""
     whole = completion(text)
     return replace(whole, body=whole.body[: len(whole.body) // 2])

@@ -12,6 +12,7 @@ import contextlib
 import http.server
 import json
 import socket
+import ssl
 import struct
 import sys
 import threading
@@ -91,7 +92,13 @@ class ScriptedModel:
     """The server. ``rule`` answers chat requests; ``models`` are listed; ``token`` set: another bearer gets a 401."""
 
     def __init__(
-        self, rule: Rule = echo, *, models: Sequence[str] = ("scripted-1",), token: str = "", port: int = 0
+        self,
+        rule: Rule = echo,
+        *,
+        models: Sequence[str] = ("scripted-1",),
+        token: str = "",
+        port: int = 0,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.rule = rule
         self.models = list(models)
@@ -105,12 +112,16 @@ class ScriptedModel:
         self.closing = threading.Event()
         self._server = _Server(("127.0.0.1", port), _Handler)
         self._server.script = self
+        self._scheme = "https" if tls else "http"
+        if tls:
+            # the handshake belongs to the connection's thread, not to the one that accepts
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
     @property
     def url(self) -> str:
         """``http://127.0.0.1:<port>``."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}"
 
     @property
     def base_url(self) -> str:
