@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from worker.adapters.attachments.cache import PreviewCache
-from worker.adapters.attachments.reader import ChildProcessReader, ReaderLimits
-from worker.paths import AllowedRoots
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from worker.adapters.attachments.reader import ChildProcessReader, ReaderLimits
+    from worker.paths import AllowedRoots
 
 __all__ = ["build_reader"]
 
 
 def build_reader(roots: AllowedRoots, cache_dir: Path | None, limits: ReaderLimits | None = None) -> ChildProcessReader:
-    """The reader with its cache below ``cache_dir`` (``None``: no cache)."""
+    """The reader with its cache in ``cache_dir`` (``None``: no cache)."""
+    # imported here: every child process imports this package on its way to ``formats`` and must not pay for the rest
+    from worker.adapters.attachments.cache import PreviewCache
+    from worker.adapters.attachments.reader import ChildProcessReader
+
     return ChildProcessReader(roots, PreviewCache(cache_dir) if cache_dir else None, limits)

@@ -1,0 +1,50 @@
+"""PDF text through PDFium, page by page until there is enough; must never run in the worker's own process."""
+
+from __future__ import annotations
+
+from typing import BinaryIO
+
+import pypdfium2 as pdfium
+import pypdfium2.raw as pdfium_c
+
+from worker.adapters.attachments.formats.sink import FormatError, Sink, check_time
+
+_FAULTS = {
+    pdfium_c.FPDF_ERR_PASSWORD: ("PASSWORD_PROTECTED", "needs a password"),
+    pdfium_c.FPDF_ERR_SECURITY: ("PASSWORD_PROTECTED", "unknown encryption"),
+}
+_HYPHEN = "\x02"  # how PDFium writes a hyphen at a line's end
+
+
+def extract(file: BinaryIO, sink: Sink, _kind: str) -> None:
+    """The text layer of a PDF, pages parted by an empty line."""
+    try:
+        document = pdfium.PdfDocument(file)
+    except pdfium.PdfiumError as error:
+        code, reason = _FAULTS.get(getattr(error, "err_code", None), ("CORRUPT", "PDFium cannot open it"))
+        raise FormatError(code, reason) from error
+    count = len(document)
+    sink.meta["pageCount"] = count
+    if count == 0:
+        raise FormatError("CORRUPT", "no pages")
+    unreadable = 0
+    for number in range(count):
+        check_time()
+        try:
+            _read_page(document[number], sink)
+        except pdfium.PdfiumError:
+            unreadable += 1
+    if unreadable:
+        sink.meta["unreadablePages"] = unreadable
+    if unreadable == count:
+        raise FormatError("CORRUPT", "no page can be loaded")
+
+
+def _read_page(page: pdfium.PdfPage, sink: Sink) -> None:
+    text_page = page.get_textpage()
+    length = text_page.count_chars()
+    # a page may hold megabytes of text: no more is asked for than is wanted
+    text = text_page.get_text_range(0, min(length, 4 * sink.limit)) if length else ""
+    text_page.close()
+    page.close()
+    sink.write(text.replace(_HYPHEN, "") + "\n\n")
