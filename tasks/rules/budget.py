@@ -37,7 +37,10 @@ def cut_anywhere(text: str, limit: int) -> Cut:
 
 
 def cut_text(text: str, limit: int) -> Cut:
-    """Like :func:`cut_anywhere`, but at the end of a line, else of a sentence, when one lies in the last fifth of the budget."""
+    """The first ``limit`` characters at most, up to the end of a line, else of a sentence, in the budget's last fifth.
+
+    Without one of these: :func:`cut_anywhere`.
+    """
     shortened = cut_anywhere(text, limit)
     if not shortened.truncated:
         return shortened
