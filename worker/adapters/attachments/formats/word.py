@@ -93,11 +93,12 @@ def extract(file: BinaryIO, sink: Sink, _kind: str) -> None:
 
 
 def _read_chunk(package: Package, part: str, sink: Sink) -> None:
-    data = package.read(part)
-    if part.lower().endswith((".htm", ".html", ".xhtml", ".mht", ".mhtml")):
-        from worker.adapters.attachments.formats import mail, web_page  # only such files pay for these imports
+    # imported here: only such files pay for these modules
+    if part.lower().endswith((".mht", ".mhtml")):
+        from worker.adapters.attachments.formats.mail import read_message
 
-        if part.lower().endswith((".mht", ".mhtml")):
-            mail.read_message(data, sink, cut=False)
-        else:
-            web_page.read_page(data, sink)
+        read_message(package.read(part), sink, cut=False)
+    elif part.lower().endswith((".htm", ".html", ".xhtml")):
+        from worker.adapters.attachments.formats.web_page import read_page
+
+        read_page(package.read(part), sink)

@@ -1,0 +1,184 @@
+"""OpenDocument text, sheets and slides: streamed, repeated cells bounded, tracked deletions left out."""
+
+from __future__ import annotations
+
+from typing import BinaryIO
+
+from worker.adapters.attachments.formats.package import Package
+from worker.adapters.attachments.formats.sink import EnoughError, FormatError, Sink
+from worker.adapters.attachments.formats.tables import read_sheets, row_text
+from worker.adapters.attachments.formats.xml_stream import Attributes, local, parse
+
+_SKIPPED = frozenset({"tracked-changes", "forms", "binary-data", "ruby-text", "scripts", "desc"})
+_MAX_REPEAT = 64
+_MAX_BLANKS = 100
+
+
+def extract(file: BinaryIO, sink: Sink, kind: str) -> None:
+    """The text of ``content.xml``; of a text document also of its headers and footers."""
+    package = Package(file)
+    if b"encryption-data" in package.read("META-INF/manifest.xml", 1024 * 1024):
+        raise FormatError("PASSWORD_PROTECTED", "encrypted document")
+    if "content.xml" not in package:
+        raise FormatError("CORRUPT", "content.xml is missing")
+    if kind == "ods":
+        _read_sheets(package, sink)
+        return
+    body = _Body(sink)
+    parse(package.blocks("content.xml"), body.start, body.end, body.data)
+    if body.pages:
+        sink.meta["slideCount"] = body.pages
+    if kind == "odt" and "styles.xml" in package:
+        outside = _Body(sink, only_inside=("header", "footer"))
+        parse(package.blocks("styles.xml"), outside.start, outside.end, outside.data)
+
+
+class _Body:
+    """Paragraphs to lines, table cells to ``a | b``."""
+
+    def __init__(self, sink: Sink, only_inside: tuple[str, ...] = ()) -> None:
+        self._sink = sink
+        self._skip = 0
+        self._paragraphs = 0
+        self._cells = 0
+        self._inside = 0
+        self._only_inside = only_inside
+        self.pages = 0
+
+    def start(self, tag: str, attrs: Attributes) -> None:
+        name = local(tag)
+        if self._skip or name in _SKIPPED:
+            self._skip += 1
+            return
+        if name in self._only_inside:
+            self._inside += 1
+        if name in ("p", "h"):
+            self._paragraphs += 1
+        elif name == "page" and tag != "text:page":
+            self.pages += 1
+            self._sink.write(f"\n[{self.pages}] ")
+        elif name == "table-cell":
+            self._cells += 1
+        elif self._paragraphs:
+            _write_blank(name, attrs, self._sink)
+
+    def end(self, tag: str) -> None:
+        if self._skip:
+            self._skip -= 1
+            return
+        name = local(tag)
+        if name in self._only_inside:
+            self._inside -= 1
+        if name in ("p", "h"):
+            self._paragraphs -= 1
+            self._sink.write(" " if self._cells else "\n")
+        elif name == "table-cell":
+            self._cells -= 1
+            self._sink.write("| ")
+        elif name == "table-row":
+            self._sink.write("\n")
+
+    def data(self, text: str) -> None:
+        if self._paragraphs and not self._skip and (self._inside or not self._only_inside):
+            self._sink.write(text)
+
+
+def _write_blank(name: str, attrs: Attributes, sink: Sink) -> None:
+    if name == "tab":
+        sink.write("\t")
+    elif name == "line-break":
+        sink.write("\n")
+    elif name == "s":
+        sink.write(" " * min(_whole(attrs, "c"), _MAX_BLANKS))
+
+
+def _whole(attrs: Attributes, name: str) -> int:
+    for key, value in attrs.items():
+        if local(key) == name and value.isdigit():
+            return int(value[:9])
+    return 1
+
+
+def _read_sheets(package: Package, sink: Sink) -> None:
+    """One pass over all sheets; each is kept apart, so that they can share the preview."""
+    sheets = _Sheets(sink.limit)
+    try:
+        parse(package.blocks("content.xml"), sheets.start, sheets.end, sheets.data)
+        cut = False
+    except EnoughError:
+        cut = True
+
+    def replay(index: int, part: Sink) -> None:
+        part.write(sheets.texts[index])
+        if sheets.full[index] or (cut and index == len(sheets.texts) - 1):
+            raise EnoughError
+
+    read_sheets(sheets.names, replay, sink)
+
+
+class _Sheets:
+    """Rows of each table; a table that has enough is passed over quietly until the next begins."""
+
+    def __init__(self, limit: int) -> None:
+        self.names: list[str] = []
+        self.texts: list[str] = []
+        self.full: list[bool] = []
+        self._limit = limit
+        self._total = 0
+        self._cells: dict[int, str] = {}
+        self._column = 0
+        self._text: list[str] = []
+        self._in_cell = False
+        self._depth = 0
+        self._skip = 0
+
+    def start(self, tag: str, attrs: Attributes) -> None:
+        name = local(tag)
+        if self._skip or name in _SKIPPED or name == "annotation":
+            self._skip += 1
+        elif name == "table":
+            self._depth += 1
+            if self._depth == 1:
+                self._new_sheet(next((value for key, value in attrs.items() if local(key) == "name"), ""))
+        elif name == "table-row":
+            self._column, self._cells = 0, {}
+        elif name in ("table-cell", "covered-table-cell"):
+            self._in_cell, self._text = True, []
+            self._repeat = _whole(attrs, "number-columns-repeated")
+        elif self._in_cell and name == "p" and self._text:
+            self._text.append(" ")
+
+    def end(self, tag: str) -> None:
+        if self._skip:
+            self._skip -= 1
+            return
+        name = local(tag)
+        if name in ("table-cell", "covered-table-cell"):
+            if text := "".join(self._text).strip():
+                for offset in range(min(self._repeat, _MAX_REPEAT)):
+                    self._cells[self._column + offset] = text
+            self._column += self._repeat
+            self._in_cell = False
+        elif name == "table-row" and self._cells and self.texts:
+            self._add_row(row_text(self._cells))
+        elif name == "table":
+            self._depth -= 1
+
+    def data(self, text: str) -> None:
+        if self._in_cell and not self._skip and not (self.full and self.full[-1]):
+            self._text.append(text)
+
+    def _new_sheet(self, name: str) -> None:
+        self.names.append(name)
+        self.texts.append("")
+        self.full.append(False)
+
+    def _add_row(self, row: str) -> None:
+        wanted = self._limit if self._total < self._limit else self._limit // 10
+        if len(self.texts[-1]) > wanted:
+            self.full[-1] = True
+            if self._total > 2 * self._limit:
+                raise EnoughError
+            return
+        self.texts[-1] += row
+        self._total += len(row)

@@ -1,0 +1,127 @@
+"""Word 97-2003 and 6/95 documents: text by the piece table ([MS-DOC] 2.4.1), field codes left out; no formatting."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+
+import olefile
+
+from worker.adapters.attachments.formats.decode import decode
+from worker.adapters.attachments.formats.ole import stream
+from worker.adapters.attachments.formats.sink import FormatError, Sink, check_time
+
+_ENCRYPTED = 0x0100
+_TABLE_1 = 0x0200
+_COMPLEX = 0x0004
+_WIDE_CHARS = 0x1000
+_WORD_97 = 0x00C0
+_MAX_PIECES = 100_000
+_FIELD = re.compile("\x13[^\x13\x14\x15]*(?:\x14([^\x13\x14\x15]*))?\x15")
+_MAX_NESTED_FIELDS = 5
+_MARKS = str.maketrans({
+    "\r": "\n", "\x07": "\t", "\x0b": "\n", "\x0c": "\n", "\x0e": "\n", "\x1e": "-", "\x1f": "", "\xa0": " ",
+    "\x01": "", "\x02": "", "\x03": "", "\x04": "", "\x05": "", "\x08": "", "\x13": "", "\x14": "", "\x15": "",
+})  # fmt: skip
+
+
+def read(container: olefile.OleFileIO, sink: Sink) -> None:
+    """The text of a document: body, then notes, headers and text boxes as they are stored."""
+    main = stream(container, "WordDocument")
+    if len(main) < 0x40:
+        raise FormatError("CORRUPT", "WordDocument stream too short")
+    version, flags = struct.unpack_from("<H", main, 2)[0], struct.unpack_from("<H", main, 0x0A)[0]
+    if flags & _ENCRYPTED:
+        raise FormatError("PASSWORD_PROTECTED", "encrypted document")
+    if version >= _WORD_97 and len(main) >= 0x1AA:
+        pieces = _pieces_97(main, stream(container, "1Table" if flags & _TABLE_1 else "0Table"))
+    else:
+        pieces = _pieces_95(main, flags)
+    text = "".join(_limited(pieces, sink.limit * 4))
+    if not text.strip():  # some programs write a piece table that points nowhere, and the text where the header says
+        text = _plain_range(main, wide=version >= _WORD_97)
+    sink.write(shown(text))
+
+
+def shown(text: str) -> str:
+    """Word's marks as line ends and tabs; of a field its result only."""
+    for _ in range(_MAX_NESTED_FIELDS):
+        text, found = _FIELD.subn(lambda match: match.group(1) or "", text)
+        if not found:
+            break
+    return text.translate(_MARKS)
+
+
+def _limited(pieces: Iterator[str], limit: int) -> Iterator[str]:
+    total = 0
+    for piece in pieces:
+        check_time()
+        yield piece[: limit - total]
+        total += len(piece)
+        if total >= limit:
+            return
+
+
+def _pieces_97(main: bytes, table: bytes) -> Iterator[str]:
+    start, length = struct.unpack_from("<II", main, 0x1A2)
+    clx = table[start : start + length]
+    pieces = list(_piece_table(clx))
+    narrow = b"".join(main[fc // 2 : fc // 2 + count] for fc, count, is_narrow in pieces if is_narrow)
+    codec = _narrow_codec(narrow)
+    for fc, count, is_narrow in pieces:
+        if is_narrow:
+            yield main[fc // 2 : fc // 2 + count].decode(codec, "ignore")
+        else:
+            yield main[fc : fc + 2 * count].decode("utf-16-le", "ignore")
+
+
+def _piece_table(clx: bytes) -> Iterator[tuple[int, int, bool]]:
+    """``(offset, characters, 8-bit?)`` of each piece; the offset of 8-bit pieces is still doubled."""
+    at = 0
+    while at + 5 <= len(clx) and clx[at] == 1:  # formatting that does not concern us
+        at += 3 + struct.unpack_from("<H", clx, at + 1)[0]
+    if at + 5 > len(clx) or clx[at] != 2:
+        return
+    size = struct.unpack_from("<I", clx, at + 1)[0]
+    plc = clx[at + 5 : at + 5 + size]
+    count = min((len(plc) - 4) // 12, _MAX_PIECES)
+    for index in range(count):
+        first, after = struct.unpack_from("<II", plc, 4 * index)
+        fc = struct.unpack_from("<I", plc, 4 * (count + 1) + 8 * index + 2)[0]
+        if after > first:
+            yield fc & 0x3FFF_FFFF, after - first, bool(fc & 0x4000_0000)
+
+
+def _pieces_95(main: bytes, flags: int) -> Iterator[str]:
+    if flags & _COMPLEX and len(main) >= 0x168:
+        start, length = struct.unpack_from("<II", main, 0x160)
+        raw = b"".join(main[fc : fc + count] for fc, count, _ in _piece_table(main[start : start + length]))
+    else:
+        first, after = struct.unpack_from("<II", main, 0x18)
+        raw = main[first:after]
+    wide = bool(flags & _WIDE_CHARS) and raw[1::2].count(0) > len(raw) // 8
+    yield raw.decode("utf-16-le", "ignore") if wide else raw.decode(_narrow_codec(raw), "ignore")
+
+
+def _plain_range(main: bytes, *, wide: bool) -> str:
+    first, after = struct.unpack_from("<II", main, 0x18)
+    raw = main[first : max(after, first)] or main[0x200:]
+    if (wide and len(raw) > 1 and any(raw[1::2]) is False) or raw[1:400:2].count(0) > 20:
+        return raw.decode("utf-16-le", "ignore")
+    try:
+        return decode(raw).text
+    except FormatError:
+        return raw.decode("utf-16-le", "ignore") if wide else ""
+
+
+def _narrow_codec(raw: bytes) -> str:
+    """8-bit text is CP1252 by the book; old East Asian versions wrote their own code page there."""
+    sample = raw.translate(None, bytes(range(9)) + bytes(range(0x0B, 0x20)))
+    if sample.isascii():
+        return "cp1252"
+    try:
+        found = decode(sample).encoding
+    except FormatError:
+        return "cp1252"
+    return found if not found.startswith("utf") else "cp1252"
