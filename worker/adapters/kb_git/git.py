@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks.errors import Code, PermanentError
+from tasks.errors import Code, JobError, PermanentError, TransientError
 from worker.adapters.kb_git.cat_file import Blob, CatFile
-from worker.adapters.kb_git.process import DamagedError, GitProcess
+from worker.adapters.kb_git.process import DamagedError, Done, GitProcess
 from worker.adapters.kb_git.remote import PushReport, Remote
 
 __all__ = [
@@ -41,20 +41,8 @@ HEAD_REF = "refs/kbw/head"
 
 _HEX = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\Z")
 _BRANCH = re.compile(r"(?!-)(?!.*(?:\.\.|//|@\{|\.lock(?:/|\Z)|/\.|\.\Z|/\Z))[^\x00-\x20\x7f~^:?*\[\\]+\Z")
-_DAMAGE = (
-    "unable to read",
-    "is corrupt",
-    "bad object",
-    "not a git repository",
-    "unable to find",
-    "did not send all",
-    "index-pack failed",
-    "object file",
-    "missing blob",
-    "missing tree",
-    "loose object",
-    "packfile",
-)
+_DAMAGE = ("unable to read", "is corrupt", "bad object", "not a git repository", "unable to find", "loose object")
+_MACHINE = ("no space left", "disk quota", "permission denied", "read-only file system", "too many open files")
 
 
 @dataclass(frozen=True)
@@ -157,20 +145,24 @@ class BareRepo:
 
     def fetch(self, branch: str) -> str:
         """Bring all of ``branch`` here and return its commit. Nothing is ever pruned: pinned commits stay readable."""
-        spec = f"+refs/heads/{check_branch(branch)}:{HEAD_REF}"
+        self._fetch(f"+refs/heads/{check_branch(branch)}:{HEAD_REF}")
+        return self.fetched()
+
+    def fetch_commit(self, commit: str) -> None:
+        """Bring one commit here that no branch holds any more, if the server still gives it out."""
+        self._fetch(f"+{check_hex(commit)}:refs/kbw/pins/{commit}")
+
+    def _fetch(self, spec: str) -> None:
         options = ["--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--no-recurse-submodules"]
         done = self._process.run(["fetch", *options, "--", self.remote.url, spec], self._limits.transfer_s)
         if done.status != 0:
-            if self._is_damaged(done.stderr):
-                raise DamagedError(self.remote.redact(done.stderr))
-            raise self.remote.error(done.stderr)
-        return self.fetched()
+            raise self._broken(done) if _shows(done.stderr, _DAMAGE) else self.remote.error(done.stderr)
 
     def fetched(self) -> str:
         """The commit of the last complete fetch, ``""`` when there was none."""
         done = self._process.run(["for-each-ref", "--format=%(objectname)", HEAD_REF], self._limits.local_s)
         if done.status != 0:
-            raise DamagedError(self.remote.redact(done.stderr))
+            raise self._broken(done)
         return done.text.strip()
 
     def push(self, commit: str, branch: str, *, small_window: bool = True) -> PushReport:
@@ -180,12 +172,18 @@ class BareRepo:
         """
         spec = f"{check_hex(commit)}:refs/heads/{check_branch(branch)}"
         extra = {"pack.window": "0"} if small_window else {}
-        done = self._process.run(
+        try:
+            done = self._push(spec, extra)
+        except TransientError as error:  # killed at its time limit: the server may have taken it
+            return PushReport("unknown", error.en)
+        return self.remote.push_report(done.status, done.text, done.stderr)
+
+    def _push(self, spec: str, config: Mapping[str, str]) -> Done:
+        return self._process.run(
             ["push", "--porcelain", "--no-verify", "--no-signed", "--no-follow-tags", "--", self.remote.url, spec],
             self._limits.transfer_s,
-            config=extra,
+            config=config,
         )
-        return self.remote.push_report(done.status, done.text, done.stderr)
 
     # ------------------------------------------------------------ reading
 
@@ -195,10 +193,10 @@ class BareRepo:
         return found is not None and found.kind == "commit"
 
     def read(self, object_id: str, max_bytes: int | None = None) -> bytes:
-        """The bytes of a blob (at most the first ``max_bytes``). Raises ``COMMIT_GONE`` when it is not here."""
+        """The bytes of a blob that a tree names (at most the first ``max_bytes``): it must be here."""
         found = self._reader.read(check_hex(object_id), max_bytes)
         if found is None:
-            raise self.gone(object_id)
+            raise DamagedError(f"object {object_id} is missing")
         return found.data
 
     def read_many(self, object_ids: Sequence[str], max_bytes: int | None = None) -> Iterator[tuple[str, Blob | None]]:
@@ -290,7 +288,7 @@ class BareRepo:
         """Roll small packs into bigger ones. Unreachable objects stay: a pinned commit may need them."""
         done = self._process.run(["repack", "--geometric=2", "-d", "-q"], self._limits.transfer_s)
         if done.status != 0:
-            raise DamagedError(self.remote.redact(done.stderr))
+            raise self._broken(done)
 
     def gone(self, object_id: str) -> PermanentError:
         """The error for an object that cannot be had any more."""
@@ -309,17 +307,30 @@ class BareRepo:
         if done.status != 0:
             if not self.has(revision):
                 raise self.gone(revision)
-            raise DamagedError(self.remote.redact(done.stderr))
+            raise self._broken(done)
         return [line for line in done.stdout.split(b"\0") if line]
 
     def _id(self, args: Sequence[str], data: bytes, env: Mapping[str, str] | None = None) -> str:
         done = self._process.run(args, self._limits.local_s, data=data, env=env)
         if done.status != 0:
-            raise DamagedError(self.remote.redact(done.stderr))
+            raise self._broken(done)
         return check_hex(done.text.strip())
 
-    def _is_damaged(self, stderr: str) -> bool:
-        return any(sign in stderr for sign in _DAMAGE)
+    def _broken(self, done: Done) -> JobError | DamagedError:
+        """A full disk or missing rights are not the repository's fault: cloning anew would not help."""
+        reason = self.remote.redact(done.stderr)
+        if _shows(done.stderr, _MACHINE):
+            return TransientError(
+                Code.KB_UNREACHABLE,
+                en=f"the mirror {self.path} cannot be used: {reason}; check the disk of KBW_CACHE_DIR",
+                zh=f"本机知识库镜像暂不可用（{reason}），请检查 KBW_CACHE_DIR 所在磁盘。",
+            )
+        return DamagedError(reason)
+
+
+def _shows(stderr: str, signs: Sequence[str]) -> bool:
+    said = stderr.lower()
+    return any(sign in said for sign in signs)
 
 
 def remote_head(remote: Remote, limits: GitLimits | None = None) -> RemoteHead:

@@ -1,0 +1,319 @@
+"""One bare mirror a repository and machine, shared by all processes; must not know pages, catalogs or jobs.
+
+Beside each mirror lie a lock (held around clone, fetch and repair) and a note of the last look at the remote, so that
+all processes together look at most once in ``max_age_s``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from tasks.errors import Code, JobError, PermanentError, TransientError
+from tasks.ports import Clock, RepoRef
+from worker.adapters.kb_git.git import NULL_ID, BareRepo, DamagedError, GitLimits, Remote, RemoteHead, remote_head
+
+T = TypeVar("T")
+
+_MAX_PACKS = 50
+_LOCK_POLL_S = 0.02
+_CLOCK_SLACK_S = 1.0
+_ODD = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+@dataclass(frozen=True)
+class _Look:
+    """The last look at the remote: when it began, and what it found or why it failed."""
+
+    at: float = 0.0
+    branch: str = ""
+    commit: str = ""
+    code: str = ""
+    en: str = ""
+    zh: str = ""
+    retryable: bool = False
+
+    def error(self) -> JobError | None:
+        if not self.code:
+            return None
+        kind = TransientError if self.retryable else PermanentError
+        return kind(Code(self.code), en=self.en, zh=self.zh)
+
+
+class Mirror:
+    """The local copy of one remote repository. Safe for threads, for ``fork``, and for other processes beside it."""
+
+    def __init__(
+        self, path: Path, remote: Remote, clock: Clock, *, limits: GitLimits | None = None, max_age_s: float = 2.0
+    ) -> None:
+        self.path = path
+        self.remote = remote
+        self._clock = clock
+        self._limits = limits or GitLimits()
+        self._max_age_s = max_age_s
+        self._guard = threading.RLock()
+        self._lock = _FileLock(self._beside(".lock"), clock, 2 * self._limits.transfer_s)
+        self._repo: BareRepo | None = None
+        self._inode = 0
+
+    def latest(self, *, fresh: bool) -> RemoteHead:
+        """The remote's head, all its objects being here: looked up now when ``fresh``, else at most 2 s ago.
+
+        An empty repository has the commit ``""``. Of many callers at once one looks, the others share what it found
+        (a failure too), as long as that look began after they asked.
+        """
+        asked = self._clock.now()
+        oldest = asked if fresh else asked - self._max_age_s
+        if not fresh and (known := self._known(oldest)) is not None and not known.code:
+            return RemoteHead(known.branch, known.commit)
+        with self._locked():
+            known = self._known(oldest) or self._look()
+        if error := known.error():
+            raise error
+        return RemoteHead(known.branch, known.commit)
+
+    def have(self, commit: str) -> None:
+        """Make sure that ``commit`` can be read here. Raises ``COMMIT_GONE`` when it cannot be had any more."""
+        if commit == NULL_ID or self.run(lambda repo: repo.has(commit)):
+            return
+        self.latest(fresh=True)
+        if self.run(lambda repo: repo.has(commit)):
+            return
+        with self._locked():
+            try:
+                self.run(lambda repo: repo.fetch_commit(commit))
+            except TransientError:
+                raise
+            except JobError as error:
+                raise self.run(lambda repo: repo.gone(commit)) from error
+
+    def run(self, action: Callable[[BareRepo], T]) -> T:
+        """``action`` on the mirror; a damaged (or missing) mirror is replaced by a new clone and asked once more."""
+        try:
+            return action(self._opened())
+        except DamagedError:
+            with self._locked():
+                self._replace()
+        try:
+            return action(self._opened())
+        except DamagedError as error:
+            raise TransientError(
+                Code.KB_UNREACHABLE,
+                en=f"the mirror {self.path} stays unusable after a new clone: {error}",
+                zh=f"本机知识库镜像损坏且重新克隆后仍不可用（{self.remote.name}），请检查 KBW_CACHE_DIR。",
+            ) from error
+
+    def close(self) -> None:
+        """Give back the reader's process and pipes."""
+        with self._guard:
+            if self._repo is not None:
+                self._repo.close()
+            self._repo = None
+
+    # ------------------------------------------------------------ looking (with the lock held)
+
+    def _look(self) -> _Look:
+        began = self._clock.now()
+        try:
+            head = remote_head(self.remote, self._limits)
+            commit = self.run(lambda repo: _bring(repo, head)) if head.commit else ""
+            look = _Look(began, head.branch, commit)
+        except JobError as error:
+            look = _Look(began, code=error.code, en=error.en, zh=error.zh, retryable=isinstance(error, TransientError))
+        self._note(look)
+        return look
+
+    def _known(self, oldest: float) -> _Look | None:
+        """The noted look if it is no older than ``oldest``, not from the future, and the mirror is still there."""
+        try:
+            look = _Look(**json.loads(self._beside(".json").read_bytes()))
+            current = oldest <= look.at <= self._clock.now() + _CLOCK_SLACK_S
+        except (OSError, ValueError, TypeError):
+            return None
+        return look if current and (not look.commit or (self.path / "HEAD").exists()) else None
+
+    def _note(self, look: _Look) -> None:
+        target = self._beside(".json")
+        temporary = self._beside(f".json.{self._clock.token(4)}.tmp")
+        with temporary.open("w") as file:
+            json.dump(asdict(look), file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+
+    # ------------------------------------------------------------ the folder
+
+    def _opened(self) -> BareRepo:
+        with self._guard:
+            if self._repo is None:
+                self._repo, self._inode = BareRepo(self.path, self.remote, self._limits), _inode(self.path)
+            return self._repo
+
+    def _replace(self) -> None:
+        """Use what another process has put here meanwhile, else move the damaged folder away and clone."""
+        with self._guard:
+            seen, had = self._inode, self._repo is not None
+            self.close()
+            if self.path.exists():
+                if not had or _inode(self.path) != seen:
+                    with suppress(DamagedError):
+                        self._opened()
+                        return
+                self._move_away()
+            self._clone()
+
+    def _move_away(self) -> None:
+        """Keep the last damaged mirror for a look, not all of them."""
+        for old in self.path.parent.glob(f"{self.path.name}.damaged-*"):
+            shutil.rmtree(old, ignore_errors=True)
+        self.path.rename(self._beside(f".damaged-{self._clock.token(4)}"))
+
+    def _clone(self) -> None:
+        """Into a temporary name, then renamed: a killed clone leaves nothing that looks like a mirror."""
+        for left in self.path.parent.glob(f"{self.path.name}.clone-*"):  # the lock is ours: nobody works on it
+            shutil.rmtree(left, ignore_errors=True)
+        temporary = self._beside(f".clone-{self._clock.token(4)}")
+        try:
+            BareRepo.clone(temporary, self.remote, self._limits).close()
+            temporary.rename(self.path)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    def _beside(self, ending: str) -> Path:
+        return self.path.with_name(self.path.name + ending)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """The machine-wide lock of this mirror; waits for as long as another process may transfer."""
+        with self._lock.held() as taken:
+            if not taken:
+                raise TransientError(
+                    Code.KB_UNREACHABLE,
+                    en=f"another process has held {self.path.name}.lock in KBW_CACHE_DIR for too long",
+                    zh=f"本机另一个进程长时间占用知识库镜像（{self.remote.name}），请稍后重试。",
+                )
+            yield
+
+
+class Mirrors:
+    """The mirrors of one server below one cache folder; the same :class:`Mirror` for the same repository."""
+
+    def __init__(
+        self,
+        folder: Path,
+        base_url: str,
+        username: str,
+        token: str,
+        clock: Clock,
+        *,
+        limits: GitLimits | None = None,
+        max_age_s: float = 2.0,
+        allow_file: bool = False,
+    ) -> None:
+        self._folder = folder
+        self._base_url = base_url.rstrip("/")
+        self._username = username
+        self._token = token
+        self._clock = clock
+        self._limits = limits
+        self._max_age_s = max_age_s
+        self._allow_file = allow_file
+        self._guard = threading.Lock()
+        self._known: dict[RepoRef, Mirror] = {}
+
+    def of(self, repo: RepoRef) -> Mirror:
+        """The mirror of ``repo`` (not yet cloned, perhaps)."""
+        with self._guard:
+            if repo not in self._known:
+                url = f"{self._base_url}/{repo.owner}/{repo.name}.git"
+                remote = Remote(url, self._username, self._token, allow_file=self._allow_file)
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._known[repo] = Mirror(
+                    self._folder / mirror_name(url), remote, self._clock, limits=self._limits, max_age_s=self._max_age_s
+                )
+            return self._known[repo]
+
+    def close(self) -> None:
+        """Give back all readers' processes."""
+        with self._guard:
+            for mirror in self._known.values():
+                mirror.close()
+
+
+def mirror_name(url: str) -> str:
+    """The folder of a URL's mirror: readable, and different for different URLs."""
+    readable = _ODD.sub("-", urlsplit(url).path.strip("/").removesuffix(".git"))[-80:].strip("-.")
+    return f"{readable}-{hashlib.sha256(url.encode()).hexdigest()[:10]}.git"
+
+
+class _FileLock:
+    """A lock between processes (``flock``) and threads; may be taken again by the thread that holds it."""
+
+    def __init__(self, path: Path, clock: Clock, timeout_s: float) -> None:
+        self._path = path
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._threads = threading.RLock()
+        self._depth = 0
+        self._descriptor = -1
+
+    @contextmanager
+    def held(self) -> Iterator[bool]:
+        """Wait for the lock; yields ``False`` when the time is over and it is not ours."""
+        until = self._clock.monotonic() + self._timeout_s
+        if not self._threads.acquire(timeout=self._timeout_s):
+            yield False
+            return
+        try:
+            taken = self._depth > 0 or self._take(until)
+            self._depth += taken
+            try:
+                yield taken
+            finally:
+                self._depth -= taken
+                if self._depth == 0:
+                    self._give_back()
+        finally:
+            self._threads.release()
+
+    def _take(self, until: float) -> bool:
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        while True:
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if self._clock.monotonic() >= until:
+                    return False
+                self._clock.sleep(_LOCK_POLL_S)
+            else:
+                return True
+
+    def _give_back(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)  # closing gives the lock back, also when the process is killed
+        self._descriptor = -1
+
+
+def _bring(repo: BareRepo, head: RemoteHead) -> str:
+    """All objects of ``head`` into the mirror; the commit that came, which is newer if someone pushed meanwhile."""
+    if repo.fetched() == head.commit and repo.has(head.commit):
+        return head.commit
+    commit = repo.fetch(head.branch)
+    if repo.pack_count() > _MAX_PACKS:
+        repo.compact()
+    return commit
+
+
+def _inode(path: Path) -> int:
+    return path.stat().st_ino
