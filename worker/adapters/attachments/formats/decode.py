@@ -42,6 +42,9 @@ _FREQUENT = frozenset(
 _PUNCTUATION = frozenset("，。、：；！？（）《》“”‘’「」『』【】…—·～　％＋－／＝０１２３４５６７８９")
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _KEEP_CONTROL_SHARE = 0.01
+_MIN_ORDINARY = 0.42
+_MIN_SCORE = 0.25
+_MOSTLY_ASCII = 0.7
 
 
 def _double_bytes(leads: range, trails: tuple[range, ...], codec: str) -> frozenset[str]:
@@ -51,11 +54,21 @@ def _double_bytes(leads: range, trails: tuple[range, ...], codec: str) -> frozen
 
 @dataclass(frozen=True)
 class Decoded:
-    """Text, the codec's name, and how many undecodable bytes were left out (0 but for a nearly clean UTF-8 text)."""
+    """Text, the codec's name, how many broken bytes were left out, and whether the codec is only the best guess."""
 
     text: str
     encoding: str
     dropped: int = 0
+    uncertain: bool = False
+
+    def facts(self) -> dict[str, object]:
+        """For an attachment's ``metadata``."""
+        found: dict[str, object] = {"encoding": self.encoding}
+        if self.dropped:
+            found["undecodableBytes"] = self.dropped
+        if self.uncertain:
+            found["encodingUncertain"] = True
+        return found
 
 
 def decode(data: bytes, declared: str | None = None, *, cut: bool = False) -> Decoded:
@@ -103,44 +116,33 @@ def _strict(data: bytes, name: str, *, cut: bool) -> str | None:
 
 
 def _wide(data: bytes) -> str | None:
-    """UTF-16 without a mark: zero bytes on one side, or CJK high bytes on one side."""
+    """UTF-16 without a mark: its characters are ordinary ones, where any other text read as UTF-16 gives rare ones."""
     sample = data[:4096]
-    if len(sample) < 4:
+    if len(sample) < 4 or len(data) % 2 or (0 not in sample and _fits_without(sample)):
         return None
     best: tuple[float, str] | None = None
-    for name, high in (("utf-16-le", sample[1::2]), ("utf-16-be", sample[0::2])):
-        zero = high.count(0) / len(high)
-        ideographs = sum(0x4E <= byte <= 0x9F for byte in high) / len(high)
-        if zero + ideographs < 0.75 or (zero == 0 and not _wide_beats_utf8(sample)):
-            continue
+    for name in ("utf-16-le", "utf-16-be"):
         text = _strict(sample, name, cut=True)
-        share = _plausible_share(text) if text else 0.0
-        if share > 0.97 and (best is None or share > best[0]):
+        if text and (share := sum(map(_is_ordinary, text)) / len(text)) > (best[0] if best else _MIN_ORDINARY):
             best = (share, name)
     return best[1] if best else None
 
 
-def _wide_beats_utf8(sample: bytes) -> bool:
-    """Without any zero byte UTF-16 is only believed when the bytes are no UTF-8 and no double-byte text."""
-    return all(_strict(sample, name, cut=True) is None for name in ("utf-8", "gb18030", "cp950", "cp932"))
+def _fits_without(sample: bytes) -> bool:
+    """Whether bytes without a zero are well explained by UTF-8 or an 8-bit or double-byte codec."""
+    return _strict(sample, "utf-8", cut=True) is not None or any(score > 0.5 for score, _ in _ranked(sample)[:1])
 
 
-def _plausible_share(text: str) -> float:
-    def plausible(char: str) -> bool:
-        code = ord(char)
-        return (
-            char in "\t\n\r"
-            or 0x20 <= code < 0x7F
-            or 0xA0 <= code < 0x250
-            or 0x370 <= code < 0x530
-            or 0x2010 <= code < 0x2200
-            or 0x3000 <= code < 0x3130
-            or 0x4E00 <= code < 0xA000
-            or 0xAC00 <= code < 0xD7A4
-            or 0xFF00 <= code < 0xFFF0
-        )
-
-    return sum(map(plausible, text)) / len(text)
+def _is_ordinary(char: str) -> bool:
+    return (
+        " " <= char <= "~"
+        or char in "\t\n\r"
+        or char in _FREQUENT
+        or char in _PUNCTUATION
+        or "\u3041" <= char <= "\u30fc"
+        or "\u0400" <= char <= "\u045f"
+        or char in _KS_HANGUL
+    )
 
 
 def _undeclared(data: bytes, declared: str | None, *, cut: bool) -> Decoded:
@@ -153,15 +155,26 @@ def _undeclared(data: bytes, declared: str | None, *, cut: bool) -> Decoded:
         return Decoded(text, "iso2022_jp_2")
     if (nearly := _nearly_utf8(data)) is not None:
         return nearly
-    ranked = _ranked(data[:_SAMPLE])
-    if len(data) >= 200 and (not ranked or ranked[0][0] < 0.8) and (name := _detected(data[:_SAMPLE])):
-        ranked.append((0.0, name))
-    for _score, name in ranked:
-        text = _strict(data, name, cut=cut)
-        if text is not None:
+    return _guessed(data, cut=cut)
+
+
+def _guessed(data: bytes, *, cut: bool) -> Decoded:
+    sample = data[:_SAMPLE]
+    ranked = _ranked(sample)
+    good = [name for score, name in ranked if score > _MIN_SCORE]
+    if len(data) >= 200 and (not ranked or ranked[0][0] < 0.7) and (name := _detected(sample)):
+        good.append(name)
+    for name in good:
+        if (text := _strict(data, name, cut=cut)) is not None:
             return Decoded(text, name)
-    if ranked and (text := data.decode(ranked[0][1], "ignore")) and len(text) > len(data) * 0.45:
-        return Decoded(text, ranked[0][1], dropped=max(1, len(data) - len(text.encode(ranked[0][1], "ignore"))))
+    for name in good[:1]:  # a few broken characters in a long text
+        text = data.decode(name, "ignore")
+        if text and (lost := len(data) - len(text.encode(name, "ignore"))) < len(data) * 0.005:
+            return Decoded(text, name, dropped=max(1, lost))
+    if sum(9 <= byte < 0x7F for byte in sample) > len(sample) * _MOSTLY_ASCII:
+        for _score, name in ranked:
+            if (text := _strict(data, name, cut=cut)) is not None:
+                return Decoded(text, name, uncertain=True)
     raise FormatError("BINARY_FILE", "no text encoding fits")
 
 
@@ -185,7 +198,7 @@ def _ranked(sample: bytes) -> list[tuple[float, str]]:
         foreign = [char for char in text if char > "\x7f"]
         if foreign:
             scores.append((score(text, foreign) / len(foreign), name))
-    return sorted((item for item in scores if item[0] > 0.25), reverse=True)
+    return sorted(scores, reverse=True)
 
 
 def _decoded_sample(sample: bytes, name: str) -> str | None:
@@ -238,18 +251,34 @@ def _score_korean(_text: str, foreign: list[str]) -> float:
 def _score_latin(text: str, _foreign: list[str]) -> float:
     """Accented letters stand alone between plain letters; two in a row are rare, symbols inside words too."""
     total = 0.0
-    for match in re.finditer(r"[^\x00-\x7f]+", text):
+    for match in _FOREIGN_RUN.finditer(text):
         run = match.group()
-        before = text[match.start() - 1 : match.start()]
-        if len(run) == 1 and (run.isalpha() and (before.isalpha() or text[match.end() : match.end() + 1].isalpha())):
-            total += 1.1
-        elif len(run) == 1 and run in "–—‘’“”•…€£§°©®™«»·\xa0":
+        neighbours = text[match.start() - 1 : match.start()] + text[match.end() : match.end() + 1]
+        if len(run) == 1 and run.isalpha():
+            total += 1.1 if any(char.isalpha() for char in neighbours) else 0.5
+        elif len(run) == 1 and run in _LATIN_SYMBOLS:
             total += 0.6
         else:
             total -= len(run)
     return total
 
 
+def _score_cyrillic(text: str, foreign: list[str]) -> float:
+    """The wrong Cyrillic code page turns small letters into capitals or symbols."""
+    total = 0.0
+    for match in _FOREIGN_RUN.finditer(text):
+        for position, char in enumerate(match.group()):
+            if char in "оеаинтсрвлкмдпуяы":
+                total += 1.1
+            elif "а" <= char <= "ё" or ("А" <= char <= "Я" and position == 0):
+                total += 0.3
+            else:
+                total -= 1.2
+    return total if len(foreign) > 3 else -2.0
+
+
+_FOREIGN_RUN = re.compile(r"[^\x00-\x7f]+")
+_LATIN_SYMBOLS = "–—‘’“”•…€£§°±²³µ½×©®™«»·\xa0"
 _GB_LEVEL_1 = _double_bytes(range(0xB0, 0xD8), (range(0xA1, 0xFF),), "gb2312")
 _BIG5_LEVEL_1 = _double_bytes(range(0xA4, 0xC7), (range(0x40, 0x7F), range(0xA1, 0xFF)), "big5")
 _JIS_LEVEL_1 = _double_bytes(range(0xB0, 0xD0), (range(0xA1, 0xFF),), "euc_jp")
@@ -262,6 +291,8 @@ _SCORERS = {
     "euc_jp": _score_japanese,
     "cp949": _score_korean,
     "cp1252": _score_latin,
+    "cp1251": _score_cyrillic,
+    "koi8_r": _score_cyrillic,
 }
 
 

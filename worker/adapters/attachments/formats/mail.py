@@ -112,7 +112,7 @@ def _write_body(part: Message, sink: Sink) -> None:
         read_page(data, sink, declared if codec_of(declared) else None)
     else:
         decoded = decode(data, declared)
-        sink.meta.setdefault("encoding", decoded.encoding)
+        sink.meta.update(decoded.facts() | sink.meta)
         sink.write(decoded.text)
     sink.write("\n")
 

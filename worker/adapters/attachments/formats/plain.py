@@ -16,9 +16,7 @@ def extract(file: BinaryIO, sink: Sink, kind: str) -> None:
     """The first 400 kB as text; JSON's ``\\uXXXX`` of letters are shown as the letters they stand for."""
     data = file.read(_READ + 1)
     decoded = decode(data[:_READ], cut=len(data) > _READ)
-    sink.meta["encoding"] = decoded.encoding
-    if decoded.dropped:
-        sink.meta["undecodableBytes"] = decoded.dropped
+    sink.meta.update(decoded.facts())
     sink.write(_ESCAPED.sub(_letter, decoded.text) if kind == "json" else decoded.text)
 
 

@@ -77,9 +77,7 @@ def read_page(data: bytes, sink: Sink, declared: str | None = None) -> None:
     """``data`` is a whole page; ``declared`` a charset from outside it (a mail header)."""
     found = _CHARSET.search(data[:8192]) or _XML_ENCODING.search(data[:200])
     decoded = decode(data, declared or (found.group(1).decode("ascii") if found else None), cut=len(data) >= _READ)
-    sink.meta.setdefault("encoding", decoded.encoding)
-    if decoded.dropped:
-        sink.meta["undecodableBytes"] = decoded.dropped
+    sink.meta.update(decoded.facts() | sink.meta)
     read_markup(decoded.text, sink)
 
 

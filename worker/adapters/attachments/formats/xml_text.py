@@ -26,7 +26,7 @@ def extract(file: BinaryIO, sink: Sink, _kind: str) -> None:
     data = file.read(_READ)
     found = _ENCODING.search(data[:300])
     decoded = decode(data, found.group(1).decode("ascii") if found else None, cut=len(data) >= _READ)
-    sink.meta["encoding"] = decoded.encoding
+    sink.meta.update(decoded.facts())
     if _ENTITY.search(decoded.text[:_SHOWN]):
         raise FormatError("FORBIDDEN_XML", "declares entities")
     if _DOCUMENT_ROOT.search(decoded.text[:4096]):
