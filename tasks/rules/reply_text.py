@@ -115,6 +115,8 @@ def _parse_wrapped(body: str, name: str, cause: json.JSONDecodeError) -> JsonRep
     roots = _roots(body, name)
     if not roots:
         raise fault.invalid(name, cause)
+    if len(roots) == 1 and _goes_on(body, roots[0][0]):
+        return JsonReply(_guessed(body, name, cause), ReadLevel.GUESSED)
     if all(value is not _BROKEN for _, value in roots):
         if any(value != roots[0][1] for _, value in roots):
             raise fault.ambiguous(name)
@@ -124,6 +126,12 @@ def _parse_wrapped(body: str, name: str, cause: json.JSONDecodeError) -> JsonRep
         if repaired is not _BROKEN:
             return JsonReply(repaired, ReadLevel.REPAIRED)
     return JsonReply(_guessed(body, name, cause), ReadLevel.GUESSED)
+
+
+def _goes_on(body: str, root: str) -> bool:
+    """Whether more of the reply follows its root: a bad quote before a brace of a text (``"用"}"表示"``) ended it."""
+    tail = body[body.index(root) + len(root) :]
+    return '"' in tail and tail.count("}") > tail.count("{")
 
 
 def _roots(body: str, name: str) -> list[tuple[str, Any]]:
