@@ -255,10 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
             server.counts.fetches += route[3] == "git-upload-pack" and b"PACK" in done.stdout
             dropped = is_push and server.faults.drop_pushes > 0
             server.faults.drop_pushes -= dropped
-        if dropped:
-            self.close_connection = True
-            return
-        self._relay(done.stdout)
+        self._relay(done.stdout, dropped=dropped)
 
     def _cgi(self, route: re.Match[str], query: str, length: int) -> dict[str, str]:
         return {
@@ -276,8 +273,8 @@ class _Handler(BaseHTTPRequestHandler):
             "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
         }
 
-    def _relay(self, answer: bytes) -> None:
-        """A CGI answer as an HTTP answer."""
+    def _relay(self, answer: bytes, *, dropped: bool) -> None:
+        """A CGI answer as an HTTP answer; of a dropped one only the head (curl would repeat a request without any)."""
         head, _, content = answer.partition(b"\r\n\r\n")
         headers = dict(line.split(": ", 1) for line in head.decode("latin-1").split("\r\n") if ": " in line)
         status = headers.pop("Status", "200 OK" if answer else "500 Internal Server Error")
@@ -286,7 +283,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(key, value)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content)
+        self.close_connection |= dropped
+        if not dropped:
+            self.wfile.write(content)
 
     def _plain(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
         data = f"{text}\n".encode()

@@ -42,6 +42,7 @@ HEAD_REF = "refs/kbw/head"
 _HEX = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\Z")
 _BRANCH = re.compile(r"(?!-)(?!.*(?:\.\.|//|@\{|\.lock(?:/|\Z)|/\.|\.\Z|/\Z))[^\x00-\x20\x7f~^:?*\[\\]+\Z")
 _DAMAGE = ("unable to read", "is corrupt", "bad object", "not a git repository", "unable to find", "loose object")
+_NOT_GIVEN = ("not our ref", "unadvertised object", "couldn't find remote ref")
 _MACHINE = ("no space left", "disk quota", "permission denied", "read-only file system", "too many open files")
 
 
@@ -145,16 +146,22 @@ class BareRepo:
 
     def fetch(self, branch: str) -> str:
         """Bring all of ``branch`` here and return its commit. Nothing is ever pruned: pinned commits stay readable."""
-        self._fetch(f"+refs/heads/{check_branch(branch)}:{HEAD_REF}")
+        self._check_fetch(self._run_fetch(f"+refs/heads/{check_branch(branch)}:{HEAD_REF}"))
         return self.fetched()
 
-    def fetch_commit(self, commit: str) -> None:
-        """Bring one commit here that no branch holds any more, if the server still gives it out."""
-        self._fetch(f"+{check_hex(commit)}:refs/kbw/pins/{commit}")
+    def fetch_commit(self, commit: str) -> bool:
+        """Bring one commit here that no branch holds any more; ``False`` when the server does not give it out."""
+        done = self._run_fetch(f"+{check_hex(commit)}:refs/kbw/pins/{commit}")
+        if done.status != 0 and _shows(done.stderr, _NOT_GIVEN):
+            return False
+        self._check_fetch(done)
+        return True
 
-    def _fetch(self, spec: str) -> None:
+    def _run_fetch(self, spec: str) -> Done:
         options = ["--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--no-recurse-submodules"]
-        done = self._process.run(["fetch", *options, "--", self.remote.url, spec], self._limits.transfer_s)
+        return self._process.run(["fetch", *options, "--", self.remote.url, spec], self._limits.transfer_s)
+
+    def _check_fetch(self, done: Done) -> None:
         if done.status != 0:
             raise self._broken(done) if _shows(done.stderr, _DAMAGE) else self.remote.error(done.stderr)
 

@@ -91,12 +91,8 @@ class Mirror:
         if self.run(lambda repo: repo.has(commit)):
             return
         with self._locked():
-            try:
-                self.run(lambda repo: repo.fetch_commit(commit))
-            except TransientError:
-                raise
-            except JobError as error:
-                raise self.run(lambda repo: repo.gone(commit)) from error
+            if not self.run(lambda repo: repo.fetch_commit(commit)):
+                raise self.run(lambda repo: repo.gone(commit))
 
     def run(self, action: Callable[[BareRepo], T]) -> T:
         """``action`` on the mirror; a damaged (or missing) mirror is replaced by a new clone and asked once more."""
