@@ -14,6 +14,7 @@ from collections.abc import Callable
 from tests.model_shapes import Reply, Request, Rule, completion
 
 PAGE = re.compile(r"[^\s\"'`《》()（）\[\]<>,，:：；;\\|]+\.md")
+_NAMED = re.compile(r'"path":\s*"((?:[^"\\\n]|\\.)+\.md)"')
 _HIDDEN = {"README.md", "index.md", "AGENTS.md", "log.md"}
 _SENTENCE = re.compile(r"[^\n\\\"{}|`#<>\[\]]{12,160}")
 _CJK = re.compile(r"[\u4e00-\u9fff]")
@@ -29,21 +30,33 @@ def stage_by_schema(request: Request) -> str:
 
 
 def pages_seen(text: str) -> list[str]:
-    """Page paths in a prompt, the most often named first: cards and ranked pages are named more than once."""
-    found = [path.strip(".*-") for path in PAGE.findall(text)]
-    kept = [path for path in found if path not in _HIDDEN and "example" not in path and "source_files/" not in path]
-    first = {path: -place for place, path in reversed(list(enumerate(kept)))}
+    """Page paths in a prompt, the most often named first: cards and ranked pages are named more than once.
+
+    Where the prompt names pages as JSON (``"path": "…"``) only those count: page text links to pages it does not hold.
+    """
+    named = [str(json.loads(f'"{path}"')) for path in _NAMED.findall(text)]
+    kept = [path for path in named if _is_page(path)]
+    if not kept:
+        kept = [path for path in (found.strip(".*-") for found in PAGE.findall(text)) if _is_page(path)]
+    first: dict[str, int] = {}
+    for place, path in enumerate(kept):
+        first.setdefault(path, place)
     counts = Counter(kept)
-    return sorted(counts, key=lambda path: (-counts[path], -first[path]))
+    return sorted(counts, key=lambda path: (-counts[path], first[path]))
 
 
 def snippet_after(text: str, path: str) -> str:
-    """A sentence that stands verbatim behind the path's last naming: from the page's text, if the prompt gives it."""
-    tail = text[text.rfind(path) + len(path) :]
-    for match in _SENTENCE.finditer(tail[:8_000]):
-        if _CJK.search(match.group()) and match.group().strip() not in ("", path):
-            return match.group().strip()
-    return ""
+    """A sentence that stands verbatim below the path's first naming: from the page's text, if the prompt gives it."""
+    at = max(text.find(f'"path": {json.dumps(path, ensure_ascii=False)}'), text.find(path))
+    _, _, below = text[at:].partition("\n")
+    below = below.partition("\n[[[")[0][:8_000]
+    sentences = (match.group().strip() for match in _SENTENCE.finditer(below))
+    return next((sentence for sentence in sentences if _CJK.search(sentence)), "")
+
+
+def _is_page(path: str) -> bool:
+    """Not one of the root files that nobody may choose, nor the placeholder of a format description."""
+    return path not in _HIDDEN and not path.endswith("/example.md") and "source_files/" not in path
 
 
 def answer_from_pages(
