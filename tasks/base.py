@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from threading import Event, Thread
 from typing import Any
 
-from celery import Celery, Task
+from celery import Celery
 
 from tasks.errors import Code, FencedError, JobError, PermanentError, TransientError
 from tasks.pipeline import Pipeline, Step, chance, failure_of, note, perform
@@ -47,13 +47,6 @@ class Fleet:
     worker: str
 
 
-class StageTask(Task):  # type: ignore[type-arg]  # celery's Task is generic only in its stubs
-    """The base of all stage tasks. ``fleet`` gives the process's :class:`Fleet`, built after the fork."""
-
-    abstract = True
-    fleet: Callable[[], Fleet]
-
-
 def register_shells(app: Celery, pipeline: Pipeline, fleet: Callable[[], Fleet]) -> None:
     """One Celery task a stage, named ``kbw.<pipeline>.<stage>``, that carries only the ``taskId``."""
 
@@ -65,7 +58,7 @@ def register_shells(app: Celery, pipeline: Pipeline, fleet: Callable[[], Fleet])
         return shell
 
     for step in pipeline.steps:
-        app.task(shell_of(step), name=pipeline.task_name(step.name), queue=step.queue, base=StageTask)
+        app.task(name=pipeline.task_name(step.name), queue=step.queue)(shell_of(step))
 
 
 # ---------------------------------------------------------------- one job

@@ -160,10 +160,15 @@ def chance(clock: Clock) -> float:
     return int(clock.token(2), 16) / 0xFFFF
 
 
+def timestamp(seconds: float) -> str:
+    """UTC as CONTRACT §1 writes it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
 def note(job: Job, claim: Claim | None, event: str, **fields: Any) -> None:
     """One line in the job's journal and one in the log; a journal that cannot be written does not stop a job."""
     line: dict[str, Any] = {
-        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(job.ports.clock.now())),
+        "at": timestamp(job.ports.clock.now()),
         "event": event,
         "stage": claim.stage if claim else fields.pop("stage", ""),
         "generation": job.generation,

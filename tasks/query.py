@@ -8,14 +8,15 @@ a stage whose artefact exists is passed over; whatever fails goes straight to ``
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tasks.contract.answer import Answer
 from tasks.contract.context import Context
 from tasks.contract.evidence import Evidence
 from tasks.contract.outcome import Outcome, Receipt
 from tasks.contract.selection import PageSelection
-from tasks.pipeline import Pipeline
+from tasks.pipeline import Pipeline, timestamp
+from tasks.ports import Snapshot
 from tasks.stages import answer as answering
 from tasks.stages import apply as applying
 from tasks.stages import commit as committing
@@ -29,6 +30,11 @@ IO, LLM, COMMIT = "kbw.io", "kbw.llm", "kbw.commit"
 
 query = Pipeline("query", skill=preparing.SKILL)
 PIPELINES = {query.skill: query}
+
+
+def visible_in(snapshot: Snapshot) -> Callable[[str], bool]:
+    """Whether a path is a visible page of this snapshot."""
+    return lambda path: snapshot.lookup(path) is not None
 
 
 def writes_a_page(job: Job) -> bool:
@@ -56,8 +62,7 @@ def select(job: Job) -> PageSelection:
 @query.stage(IO, writes=EVIDENCE)
 def fetch(job: Job) -> Evidence:
     """Read exactly these pages at the pinned commit."""
-    snapshot = job.ports.kb.at(job.repo, job.context.kb.commit)
-    return fetching.fetch(job.payload, job.context, job.selection, snapshot=snapshot)
+    return fetching.fetch(job.payload, job.context, job.selection, kb=job.ports.kb, repo=job.repo)
 
 
 @query.stage(LLM, writes=ANSWER, calls_model=True)
@@ -69,8 +74,15 @@ def answer(job: Job) -> Answer:
 @query.stage(IO, writes=OUTCOME)
 def apply(job: Job) -> Outcome:
     """Check the answer, make it safe, rebuild its sources, decide on the QA page."""
-    now = job.ports.clock.now()
-    return applying.apply(job.payload, job.context, job.evidence, job.answer, now=now, degraded=job.degraded)
+    return applying.apply(
+        job.payload,
+        job.context,
+        job.evidence,
+        job.answer,
+        now=timestamp(job.ports.clock.now()),
+        is_page=visible_in(job.ports.kb.at(job.repo, job.context.kb.commit)),
+        degraded=job.degraded,
+    )
 
 
 @query.batch(COMMIT, writes=RECEIPT, needed=writes_a_page)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from celery import Celery, signals
+from kombu.exceptions import OperationalError
 
 from tasks.base import Fleet, register_shells
 from tasks.pipeline import Pipeline
@@ -74,7 +75,7 @@ def waker(app: Celery) -> Callable[[Pipeline, str, str], None]:
     def wake(pipeline: Pipeline, stage: str, task_id: str) -> None:
         try:
             app.send_task(pipeline.task_name(stage), args=[task_id], queue=pipeline.step(stage).queue, retry=False)
-        except app.connection_errors as error:
+        except OperationalError as error:
             logging.getLogger("kbw.job").warning(
                 "wake.unsent", extra={"kbw": {"task_id": task_id, "stage": stage, "reason": type(error).__name__}}
             )

@@ -15,11 +15,14 @@ from tasks.contract.context import Limits
 from tasks.pipeline import Pipeline
 from tasks.ports import Ports
 from tasks.query import QUEUES, pipeline_of
-from worker.adapters.attachments import build_reader
+from worker.adapters.attachments.cache import PreviewCache
+from worker.adapters.attachments.reader import ChildProcessReader
 from worker.adapters.job_files import FolderStore
 from worker.adapters.job_store import JobRecords, StorePolicy, open_job_records
 from worker.adapters.job_store.address import running_server
-from worker.adapters.kb_git import GitReader, GroupCommitter, KbServer
+from worker.adapters.kb_git.committer import Committer
+from worker.adapters.kb_git.mirror import Mirrors
+from worker.adapters.kb_git.snapshot import GitKbReader
 from worker.adapters.model.factory import ModelConfig, ProbedDriver, build_driver
 from worker.adapters.publish.result_file import ResultFileSink
 from worker.clock import SystemClock
@@ -80,20 +83,26 @@ class Workshop:
         return Path(self.settings.worker.cache_dir).expanduser()
 
     @cached_property
-    def kb_server(self) -> KbServer:
-        """The Gitea server as the git adapter sees it."""
+    def mirrors(self) -> Mirrors:
+        """This machine's copies of the repositories."""
         gitea = self.settings.gitea
-        return KbServer(gitea.url, gitea.username, gitea.token.get_secret_value(), self.cache_dir / "mirrors")
+        token = gitea.token.get_secret_value()
+        return Mirrors(self.cache_dir / "mirrors", gitea.url, gitea.username, token, self.clock)
 
     @cached_property
-    def kb(self) -> GitReader:
+    def kb(self) -> GitKbReader:
         """Reads repositories."""
-        return GitReader(self.kb_server, self.clock)
+        return GitKbReader(self.mirrors)
 
     @cached_property
-    def writer(self) -> GroupCommitter:
+    def writer(self) -> Committer:
         """Writes QA pages."""
-        return GroupCommitter(self.kb_server, self.clock)
+        return Committer(self.mirrors, self.clock, author=self.settings.gitea.username)
+
+    @cached_property
+    def attachments(self) -> ChildProcessReader:
+        """Reads attached files."""
+        return ChildProcessReader(self.roots, PreviewCache(self.cache_dir / "attachments"))
 
     @cached_property
     def model(self) -> ProbedDriver:
@@ -130,7 +139,7 @@ class Workshop:
         return Ports(
             kb=self.kb,
             writer=self.writer,
-            attachments=build_reader(self.roots, self.cache_dir / "attachments"),
+            attachments=self.attachments,
             model=self.model,
             sink=self.sink,
             folders=self.folders,

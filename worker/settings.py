@@ -7,6 +7,7 @@ the environment wins. Blank values count as not set.
 from __future__ import annotations
 
 import os
+import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -312,6 +313,14 @@ def _describe(error: ValidationError) -> str:
     return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors(include_url=False))
 
 
-def environment_for_children() -> dict[str, str]:
-    """The environment handed to our own worker processes: as it is, they read the same settings."""
-    return dict(os.environ)
+def environment_for_children(changes: dict[str, str] | None = None) -> dict[str, str]:
+    """The environment handed to our own processes, so that they read the same settings, with ``changes``."""
+    return {**os.environ, **(changes or {})}
+
+
+def config_dir(settings: Settings) -> Path:
+    """Word lists, pipelines, the demo: the configured folder, else the checkout's, else the installed one."""
+    if settings.worker.config_dir:
+        return Path(settings.worker.config_dir).expanduser()
+    checkout = Path(__file__).resolve().parents[1] / "config"
+    return checkout if checkout.is_dir() else Path(sys.prefix) / "share" / "kbw" / "config"

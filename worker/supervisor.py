@@ -89,11 +89,11 @@ class Supervisor:
         if now >= part.not_before:
             part.started = now
             part.process = subprocess.Popen(  # noqa: S603 - our own command line, no shell
-                part.argv, env=dict(self.environment), preexec_fn=_die_with_parent, start_new_session=True
+                part.argv, env=dict(self.environment), preexec_fn=die_with_parent, start_new_session=True
             )
             log.info("part.started", extra={"kbw": {"part": part.name, "pid": part.process.pid}})
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Linux: a part must not outlive a supervisor that was killed, or two trees would work on one directory."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

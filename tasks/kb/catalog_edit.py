@@ -13,8 +13,19 @@ from tasks.contract import strict_json
 from tasks.contract.shape import JsonObject
 from tasks.kb.catalog import BOM, Catalog, as_object, skip_space
 from tasks.kb.catalog_style import Style, found_style
+from tasks.kb.page import Page, page_facts
 
 _SAMPLE = 50  # entries looked at for the layout
+_LISTS = (
+    "sourceIds",
+    "keywords",
+    "projectIds",
+    "relatedConcepts",
+    "relatedResources",
+    "relatedCodePages",
+    "relatedPages",
+)
+_KEPT = ("contentHash", "sourceStatus", "id")
 
 
 def create(entries: Iterable[JsonObject], updated_at: str) -> bytes:
@@ -34,21 +45,28 @@ def merged(old: JsonObject, new: JsonObject) -> JsonObject:
     return result
 
 
+def final_entries(catalog: Catalog, entries: Sequence[JsonObject]) -> dict[str, JsonObject]:
+    """Path → the entry that ``catalog`` will hold for it after :func:`upsert`, in the order of ``entries``."""
+    final: dict[str, JsonObject] = {}
+    for entry in entries:
+        path = str(entry["path"])
+        old = final.get(path) or catalog.entry(path)
+        final[path] = merged(old, entry) if old else dict(entry)
+    return final
+
+
 def upsert(catalog: Catalog, entries: Sequence[JsonObject], updated_at: str) -> bytes:
     """The catalog with ``entries`` put in and the top-level ``updatedAt`` replaced; all other bytes as they were.
 
     A known path is merged into its entry (:func:`merged`). A new one goes to its place when the catalog is sorted by
-    path, else to the end. Entries with equal paths are merged with each other first.
+    path, else to the end.
     """
-    wanted: dict[str, JsonObject] = {}
-    for entry in entries:
-        path = str(entry["path"])
-        wanted[path] = merged(wanted[path], entry) if path in wanted else dict(entry)
+    final = final_entries(catalog, entries)
     if not catalog.members:
-        return (BOM if catalog.bom else b"") + create(wanted.values(), updated_at)
+        return (BOM if catalog.bom else b"") + create(final.values(), updated_at)
     style = _style(catalog)
-    known = {path: entry for path, entry in wanted.items() if path in catalog.positions}
-    fresh = {path: entry for path, entry in wanted.items() if path not in catalog.positions}
+    known = {path: entry for path, entry in final.items() if path in catalog.positions}
+    fresh = {path: entry for path, entry in final.items() if path not in catalog.positions}
     splices = [
         *_date_splices(catalog, style, updated_at),
         *_replacing_splices(catalog, style, known),
@@ -89,9 +107,8 @@ def _replacing_splices(catalog: Catalog, style: Style, known: Mapping[str, JsonO
     splices = []
     for path, entry in known.items():
         number = catalog.positions[path]
-        old = as_object(catalog.raw[number])
-        if (new := merged(old, entry)) != old:
-            splices.append(_Splice(*spans[number], style.entry(new)))
+        if entry != as_object(catalog.raw[number]):
+            splices.append(_Splice(*spans[number], style.entry(entry)))
     return splices
 
 
@@ -130,3 +147,10 @@ def _style(catalog: Catalog) -> Style:
     gap = catalog.data[spans[0][1] : spans[1][0]] if len(spans) > 1 else b""
     sample = [bytes(item) for item in catalog.raw[:_SAMPLE]]
     return found_style(catalog.data, (pages.start, pages.end) if pages else None, sample, gap)
+
+
+def entry_of_page(path: str, page: Page) -> JsonObject:
+    """The entry that the page file itself calls for, when no catalog has one: lists whole, in the contract's order."""
+    entry = page_facts(path, page, None).document()
+    own = {name: value for name in _LISTS if isinstance(value := page.metadata.get(name), list)}
+    return {**entry, **own, **{name: page.metadata[name] for name in _KEPT if name in page.metadata}}

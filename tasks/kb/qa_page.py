@@ -90,6 +90,7 @@ def build_qa_page(
         **_related(evidence),
         "contentHash": digest,
         "sourceStatus": "active",
+        "id": page_id,
     }
     return QaPage(id=page_id, path=path, title=name, frontmatter=frontmatter, body=body, catalog_entry=entry)
 

@@ -11,12 +11,12 @@ _DEFAULT_LONGEST_S = 60.0
 
 
 def delay_before_retry(error: TransientError, attempt: int, chance: float) -> float:
-    """Seconds: doubled with each ``attempt`` (1, 2, …), spread by ``chance`` (0-1) so that a fleet does not come back
+    """Seconds: doubled with each ``attempt`` (1, 2, …) and spread by ``chance`` (0-1) against a stampede.
 
-    at once. What the other side asked for (``retry_after``) is never undercut. A gateway retries its own provider for
-    up to 180 s (facts/openclaw §2), hence the long first step for the model.
+    What the other side asked for (``retry_after``) is never undercut. The first step for the model is long because a
+    gateway retries its own provider for up to 180 s (facts/openclaw §2).
     """
     first = _FIRST_S.get(error.code, _DEFAULT_FIRST_S)
     longest = _LONGEST_S.get(error.code, _DEFAULT_LONGEST_S)
-    backoff = min(longest, first * 2 ** min(attempt - 1, 16)) * (0.5 + chance / 2)
+    backoff = min(longest, first * float(2 ** min(attempt - 1, 16))) * (0.5 + chance / 2)
     return max(backoff, error.retry_after or 0.0)

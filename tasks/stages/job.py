@@ -17,9 +17,10 @@ from tasks.contract.evidence import Evidence
 from tasks.contract.outcome import Outcome, Receipt
 from tasks.contract.payload import Payload, describe, read_payload
 from tasks.contract.selection import PageSelection
-from tasks.contract.shape import Shape
+from tasks.contract.shape import JsonObject, Shape
 from tasks.errors import Code, PermanentError
 from tasks.ports import Failure, JobFolder, Ports, RepoRef
+from tasks.stages.ask import Asker
 
 S = TypeVar("S", bound=Shape)
 
@@ -32,7 +33,6 @@ OUTCOME = "outcome.json"
 RECEIPT = "receipt.json"
 RESULT = "result.json"
 EVENTS = "events.jsonl"
-CALLS = "calls.jsonl"
 
 SHAPES: dict[str, type[Shape]] = {
     CONTEXT: Context,
@@ -110,6 +110,29 @@ class Job:
     def receipt(self) -> Receipt | None:
         """Artefact of commit; ``None`` when there was nothing to write."""
         return self._artefact(RECEIPT, Receipt) if self.holds(RECEIPT) else None
+
+    def asker(self, stage: str) -> Asker:
+        """This job's way to the model at one of its stages."""
+        return Asker(
+            stage=stage,
+            task_id=self.task_id,
+            question=self.payload.question,
+            model=self.ports.model,
+            folder=self.folder,
+            clock=self.ports.clock,
+            deadline=self.deadline,
+            generation=self.generation,
+            timeout_s=self.ports.model_timeout_s,
+            session_mode=self.ports.session_mode,
+            guard=lambda: self.guard(),
+        )
+
+    @property
+    def degraded(self) -> list[JsonObject]:
+        """What the result has to tell about its origin: replies that a person wrote beforehand are no model's."""
+        if self.ports.model.name != "recorded":
+            return []
+        return [{"stage": stage, "source": "model", "status": "RECORDED"} for stage in ("select", "answer")]
 
     def holds(self, name: str) -> bool:
         """Whether a valid artefact is there: then its stage is passed over."""

@@ -11,7 +11,8 @@ import click
 
 from tasks.ports import JobFolder, Record, State
 from tasks.rules.explain import explain, why_waiting
-from tasks.stages.job import CALLS, CONTEXT, EVENTS, EVIDENCE, OUTCOME, PAYLOAD, RECEIPT, RESULT, SELECTION
+from tasks.stages.ask import CALLS
+from tasks.stages.job import CONTEXT, EVENTS, EVIDENCE, OUTCOME, PAYLOAD, RECEIPT, RESULT, SELECTION
 from worker.bootstrap import Workshop, workshop
 from worker.settings import Settings, SettingsError
 

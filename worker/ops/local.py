@@ -15,10 +15,11 @@ from tasks.contract.evidence import Evidence
 from tasks.contract.payload import Payload, content_digest, read_payload
 from tasks.contract.shape import JsonObject, Shape
 from tasks.errors import Code, JobError, PermanentError
-from tasks.pipeline import failure_of, run_inline
+from tasks.pipeline import failure_of, run_inline, timestamp
 from tasks.ports import Ports
-from tasks.query import pipeline_of
+from tasks.query import pipeline_of, visible_in
 from tasks.rules.reply import read_answer, read_selection
+from tasks.rules.reply_fault import ReplyFault
 from tasks.stages import apply as applying
 from tasks.stages import commit as committing
 from tasks.stages import fetch as fetching
@@ -89,7 +90,7 @@ def fetch(path: Path, context: Path, selection: Path, evidence_output: Path, set
 
     def work(opened: Opened, ports: Ports) -> Evidence:
         payload = opened.payload
-        chosen = read_selection(read_file(selection, "selection"))
+        chosen = _readable(lambda: read_selection(read_file(selection, "selection"), name=selection.name))
         return fetching.fetch(
             payload,
             _artefact(context, Context, payload),
@@ -110,15 +111,17 @@ def apply(
     try:
         if result_output is None:
             ports.sink.check(payload)
+        repo = ports.resolve_repo(payload)
+        found = _artefact(context, Context, payload)
         outcome = applying.apply(
             payload,
-            _artefact(context, Context, payload),
+            found,
             _artefact(evidence, Evidence, payload),
-            read_answer(read_file(answer, "answer")),
-            now=ports.clock.now(),
-            author=ports.bot_name,
+            _readable(lambda: read_answer(read_file(answer, "answer"), name=answer.name)),
+            now=timestamp(ports.clock.now()),
+            is_page=visible_in(ports.kb.at(repo, found.kb.commit)),
         )
-        receipt = committing.commit([outcome], repo=ports.resolve_repo(payload), writer=ports.writer)[0]
+        receipt = committing.commit([outcome], repo=repo, writer=ports.writer)[0]
         result = result_of(outcome, receipt, {})
     except JobError as error:
         result = result_of_failure(payload.task_id, failure_of(error), {})
@@ -163,6 +166,13 @@ def _file_command(path: Path, settings: Settings, output: Path, work: Callable[[
         raise
     _write(output, strict_json.dumps(opened.shop.mask.value(artefact.document())))
     return artefact
+
+
+def _readable(read: Callable[[], S]) -> S:
+    try:
+        return read()
+    except ReplyFault as fault:
+        raise fault.as_error() from fault
 
 
 def _artefact(path: Path, shape: type[S], payload: Payload) -> S:

@@ -116,7 +116,7 @@ def check_records(shop: Workshop) -> None:
 
 def _supervise(settings: Settings, redis_url: str, each_round: Callable[[], None]) -> None:
     # in the environment, not in argv: the URL may hold a password
-    environment = {**environment_for_children(), "KBW_REDIS_URL": redis_url}
+    environment = environment_for_children({"KBW_REDIS_URL": redis_url})
     command = [sys.executable, "-P", "-m", "worker.cli"]
     parts = [Part("intake", [*command, "intake"])]
     parts += [Part(kind, [*command, "worker", "--class", kind]) for kind in ("io", "llm", "commit")]

@@ -1,0 +1,172 @@
+"""``kbw doctor``: checks each thing a system needs and names the line that mends it; must not change anything."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import click
+import redis
+
+from tasks.errors import JobError
+from tasks.ports import RepoRef
+from worker.adapters.job_store.binary import find_binary
+from worker.adapters.job_store.faults import ServerFaultError
+from worker.adapters.job_store.guard import check_server
+from worker.bootstrap import Workshop, workshop
+from worker.settings import Settings, SettingsError
+
+MARKS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
+OLDEST_GIT = (2, 31)
+"""Configuration by GIT_CONFIG_COUNT, which keeps the token out of argument lists, came with git 2.31."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at. ``cure``: the line that mends it."""
+
+    area: str
+    status: Literal["ok", "warn", "fail"]
+    found: str
+    cure: str = ""
+
+
+def examine(settings: Settings, *, as_json: bool) -> int:
+    """Run all checks; exit code 1 when one is bad."""
+    checks: list[Check] = []
+    for area, look in AREAS.items():
+        try:
+            found = list(look(settings))
+        except SettingsError as error:
+            found = [Check(area, "fail", str(error))]
+        except Exception as error:  # noqa: BLE001 - a check that fails is a finding, the others still run
+            found = [Check(area, "fail", f"{type(error).__name__}: {error}")]
+        for check in found:
+            checks.append(check)
+            if not as_json:
+                click.echo(f"{MARKS[check.status]}  {check.area:<10} {check.found}")
+                if check.cure:
+                    click.echo(f"      {'':<10} → {check.cure}")
+    if as_json:
+        click.echo(json.dumps([asdict(check) for check in checks], ensure_ascii=False, indent=2))
+    return 1 if any(check.status == "fail" for check in checks) else 0
+
+
+def print_settings(settings: Settings, *, as_json: bool) -> int:
+    """Every setting with value, origin and meaning; secrets only as set or not set."""
+    rows = settings.rows()
+    if as_json:
+        click.echo(json.dumps([asdict(row) for row in rows], ensure_ascii=False, indent=2))
+        return 0
+    for row in rows:
+        click.echo(f"{row.name:<34} {row.value or '—':<28} {row.origin:<12} {row.meaning}")
+    return 0
+
+
+def _git(_settings: Settings) -> Iterator[Check]:
+    found = shutil.which("git")
+    if found is None:
+        yield Check("git", "fail", "git is not on the PATH", "apt-get install -y git")
+        return
+    text = subprocess.run(  # noqa: S603 - the git on the PATH
+        [found, "--version"], capture_output=True, text=True, timeout=10, check=False
+    ).stdout.strip()
+    numbers = tuple(int(part) for part in text.split()[2].split(".")[:2])
+    fine = numbers >= OLDEST_GIT
+    yield Check("git", "ok" if fine else "fail", text, "" if fine else "install git 2.31 or newer")
+
+
+def _knowledge_base(settings: Settings) -> Iterator[Check]:
+    gitea = settings.gitea
+    if not gitea.url:
+        yield Check("kb", "fail", "GITEA_URL is not set", "set GITEA_URL to the base URL of your Gitea")
+        return
+    if not gitea.token.get_secret_value():
+        yield Check("kb", "warn", "GITEA_BOT_TOKEN is not set", "set it to a token with write:repository")
+    if not gitea.repo:
+        yield Check("kb", "warn", "TEAM_KB_REPO is not set: every payload must name team.kbRepo")
+        return
+    owner, _, name = gitea.repo.rpartition("/")
+    repo = RepoRef(owner or gitea.org or gitea.username, name)
+    shop = _anywhere(settings)
+    try:
+        snapshot = shop.kb.latest(repo, fresh=True)
+        yield Check("kb", "ok", f"{repo} at {gitea.url}: {snapshot.page_count} pages at {snapshot.commit[:12]}")
+        problem = shop.mirrors.push_problem(repo)
+        if problem:
+            yield Check("kb", "fail", f"the token may not push to {repo}: {problem}", "give the bot write access")
+        else:
+            yield Check("kb", "ok", f"the token may push to {repo}")
+    except JobError as error:
+        yield Check("kb", "fail", f"{error.code}: {error.en}")
+
+
+def _shared(settings: Settings) -> Iterator[Check]:
+    shop = workshop(settings)
+    if not shop.shared_dir.is_dir():
+        yield Check(
+            "shared", "fail", f"{shop.shared_dir} is no folder", "create or mount it, or mend OPENCLAW_SHARED_DIR"
+        )
+        return
+    own = shop.shared_dir / ".kbw"
+    probe, renamed = own / f".doctor.{shop.clock.token(4)}", own / f".doctor.{shop.clock.token(4)}"
+    try:
+        own.mkdir(exist_ok=True)
+        probe.write_bytes(b"kbw doctor")
+        probe.rename(renamed)
+        renamed.unlink()
+    except OSError as error:
+        yield Check("shared", "fail", f"{own}: {error.strerror}", "let this user write and rename below .kbw")
+        return
+    yield Check("shared", "ok", f"{shop.shared_dir} can be written; rename works")
+    free = shutil.disk_usage(shop.shared_dir).free
+    if free < 500 * 1024 * 1024:
+        yield Check("shared", "warn", f"only {free // 2**20} MiB are free", "free disk space")
+    for root in shop.roots.roots:
+        if not root.is_dir():
+            yield Check("shared", "warn", f"KBW_ALLOWED_ROOTS names {root}, which is no folder")
+
+
+def _redis(settings: Settings) -> Iterator[Check]:
+    shop = _anywhere(settings)
+    if not settings.redis.url:
+        try:
+            yield Check("redis", "ok", f"embedded server binary: {find_binary()}")
+        except ServerFaultError as error:
+            yield Check("redis", "fail", error.en, error.cure)
+            return
+    try:
+        for warning in check_server(shop.records.client):
+            yield Check("redis", "warn", warning)
+        yield Check("redis", "ok", "answers, keeps its data, evicts nothing")
+    except SettingsError as error:
+        yield Check("redis", "warn", str(error))
+    except ServerFaultError as error:
+        yield Check("redis", "fail", error.en, error.cure)
+    except redis.RedisError as error:
+        yield Check("redis", "fail", f"KBW_REDIS_URL: {type(error).__name__}", "check host, port and password")
+
+
+def _model(settings: Settings) -> Iterator[Check]:
+    driver = _anywhere(settings).model
+    for finding in driver.probe():
+        yield Check("model", finding.level, f"{finding.check}: {finding.message}", finding.cure)
+
+
+def _anywhere(settings: Settings) -> Workshop:
+    """For checks that need no shared directory."""
+    return Workshop(settings, Path(settings.shared.directory or ".").expanduser().absolute())
+
+
+AREAS: dict[str, Callable[[Settings], Iterator[Check]]] = {
+    "git": _git,
+    "kb": _knowledge_base,
+    "shared": _shared,
+    "redis": _redis,
+    "model": _model,
+}
