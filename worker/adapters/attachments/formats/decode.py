@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import re
 from dataclasses import dataclass
+from functools import cache
 
 from worker.adapters.attachments.formats.sink import FormatError
 
@@ -41,13 +42,26 @@ _FREQUENT = frozenset(
 )
 _PUNCTUATION = frozenset("，。、：；！？（）《》“”‘’「」『』【】…—·～　％＋－／＝０１２３４５６７８９")
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+_NOT_ASCII = re.compile(rb"[\x80-\xff]")
+_GOOD = re.compile(r"[^\x00-\x7f\ufffd]")
 _KEEP_CONTROL_SHARE = 0.01
 _MIN_ORDINARY = 0.42
 _MIN_SCORE = 0.25
 _MOSTLY_ASCII = 0.7
 
 
-def _double_bytes(leads: range, trails: tuple[range, ...], codec: str) -> frozenset[str]:
+_COMMON_ROWS = {
+    "gb2312": (range(0xB0, 0xD8), (range(0xA1, 0xFF),)),
+    "big5": (range(0xA4, 0xC7), (range(0x40, 0x7F), range(0xA1, 0xFF))),
+    "euc_jp": (range(0xB0, 0xD0), (range(0xA1, 0xFF),)),
+    "euc_kr": (range(0xB0, 0xC9), (range(0xA1, 0xFF),)),
+}
+"""Lead and trail bytes of the common characters: these standards sort them before the rare ones."""
+
+
+@cache
+def _common(codec: str) -> frozenset[str]:
+    leads, trails = _COMMON_ROWS[codec]
     raw = b"".join(bytes((lead, trail)) for lead in leads for part in trails for trail in part)
     return frozenset(raw.decode(codec, "ignore"))
 
@@ -141,7 +155,7 @@ def _is_ordinary(char: str) -> bool:
         or char in _PUNCTUATION
         or "\u3041" <= char <= "\u30fc"
         or "\u0400" <= char <= "\u045f"
-        or char in _KS_HANGUL
+        or char in _common("euc_kr")
     )
 
 
@@ -159,7 +173,9 @@ def _undeclared(data: bytes, declared: str | None, *, cut: bool) -> Decoded:
 
 
 def _guessed(data: bytes, *, cut: bool) -> Decoded:
-    sample = data[:_SAMPLE]
+    first = _NOT_ASCII.search(data)
+    start = max(0, first.start() - 64) if first else 0  # a long plain head tells nothing
+    sample = data[start : start + _SAMPLE]
     ranked = _ranked(sample)
     good = [name for score, name in ranked if score > _MIN_SCORE]
     if len(data) >= 200 and (not ranked or ranked[0][0] < 0.7) and (name := _detected(sample)):
@@ -172,7 +188,7 @@ def _guessed(data: bytes, *, cut: bool) -> Decoded:
         if text and (lost := len(data) - len(text.encode(name, "ignore"))) < len(data) * 0.005:
             return Decoded(text, name, dropped=max(1, lost))
     if sum(9 <= byte < 0x7F for byte in sample) > len(sample) * _MOSTLY_ASCII:
-        for _score, name in ranked:
+        for name in ("cp1252", *(name for _score, name in ranked)):
             if (text := _strict(data, name, cut=cut)) is not None:
                 return Decoded(text, name, uncertain=True)
     raise FormatError("BINARY_FILE", "no text encoding fits")
@@ -182,7 +198,7 @@ def _nearly_utf8(data: bytes) -> Decoded | None:
     """UTF-8 with a few broken places (a cut log, a pasted line): taken as UTF-8, the broken bytes left out."""
     text = data.decode("utf-8", "replace")
     broken = text.count("\ufffd")
-    good = sum(1 for char in text[:_SAMPLE] if char > "\x7f" and char != "\ufffd")
+    good = len(_GOOD.findall(text))
     if good >= 20 * broken:
         return Decoded(text.replace("\ufffd", ""), "utf-8", dropped=broken)
     return None
@@ -211,11 +227,13 @@ def _decoded_sample(sample: bytes, name: str) -> str | None:
 
 
 def _score_gb(_text: str, foreign: list[str]) -> float:
-    return sum(_ideograph(char, _GB_LEVEL_1) for char in foreign)
+    common = _common("gb2312")
+    return sum(_ideograph(char, common) for char in foreign)
 
 
 def _score_big5(_text: str, foreign: list[str]) -> float:
-    return sum(_ideograph(char, _BIG5_LEVEL_1) for char in foreign)
+    common = _common("big5")
+    return sum(_ideograph(char, common) for char in foreign)
 
 
 def _ideograph(char: str, common: frozenset[str]) -> float:
@@ -232,10 +250,11 @@ def _ideograph(char: str, common: frozenset[str]) -> float:
 
 def _score_japanese(_text: str, foreign: list[str]) -> float:
     total = 0.0
+    common = _common("euc_jp")
     for char in foreign:
         if "\u3041" <= char <= "\u30f6" or char == "ー":
             total += 1.6
-        elif char in _JIS_LEVEL_1:
+        elif char in common:
             total += 0.7
         elif char in _PUNCTUATION:
             total += 1.0
@@ -245,7 +264,8 @@ def _score_japanese(_text: str, foreign: list[str]) -> float:
 
 
 def _score_korean(_text: str, foreign: list[str]) -> float:
-    return sum(1.3 if char in _KS_HANGUL else 0.6 if char in _PUNCTUATION else -1.0 for char in foreign)
+    common = _common("euc_kr")
+    return sum(1.3 if char in common else 0.6 if char in _PUNCTUATION else -1.0 for char in foreign)
 
 
 def _score_latin(text: str, _foreign: list[str]) -> float:
@@ -274,15 +294,11 @@ def _score_cyrillic(text: str, foreign: list[str]) -> float:
                 total += 0.3
             else:
                 total -= 1.2
-    return total if len(foreign) > 3 else -2.0
+    return total if len(foreign) > 3 else -2.0 * len(foreign)
 
 
 _FOREIGN_RUN = re.compile(r"[^\x00-\x7f]+")
 _LATIN_SYMBOLS = "–—‘’“”•…€£§°±²³µ½×©®™«»·\xa0"
-_GB_LEVEL_1 = _double_bytes(range(0xB0, 0xD8), (range(0xA1, 0xFF),), "gb2312")
-_BIG5_LEVEL_1 = _double_bytes(range(0xA4, 0xC7), (range(0x40, 0x7F), range(0xA1, 0xFF)), "big5")
-_JIS_LEVEL_1 = _double_bytes(range(0xB0, 0xD0), (range(0xA1, 0xFF),), "euc_jp")
-_KS_HANGUL = _double_bytes(range(0xB0, 0xC9), (range(0xA1, 0xFF),), "euc_kr")
 _SCORERS = {
     "gb18030": _score_gb,
     "cp950": _score_big5,

@@ -46,7 +46,7 @@ def _text_property(container: olefile.OleFileIO, folder: list[str], tag: str) ->
 
 def _eight_bit_codec(container: olefile.OleFileIO, raws: list[bytes]) -> str:
     """One code page for all 8-bit texts: the message may state one, but CP1252 there is often only a default."""
-    joined = b"\n".join(raw for raw in raws if not raw.isascii())
+    joined = b"\n".join(raw.rstrip(b"\0") for raw in raws if not raw.isascii())
     if not joined:
         return "cp1252"
     stated = None
@@ -57,7 +57,7 @@ def _eight_bit_codec(container: olefile.OleFileIO, raws: list[bytes]) -> str:
     try:
         return decode(joined, None if stated in ("cp1252", "latin-1") else stated).encoding
     except FormatError:
-        return stated or "cp1252"
+        return stated or "ascii"  # what cannot be told is left out rather than shown wrong
 
 
 def _decoded(raw: bytes, wide: bool, codec: str) -> str:  # noqa: FBT001 - unpacked from a pair

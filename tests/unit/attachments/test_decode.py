@@ -1,0 +1,106 @@
+"""Bytes to text: what people's programs really write, and no mojibake in any case."""
+
+from __future__ import annotations
+
+import codecs
+import random
+
+import pytest
+
+from worker.adapters.attachments.formats.decode import decode
+from worker.adapters.attachments.formats.sink import FormatError
+
+SIMPLIFIED = (
+    "本季度的系统升级已经完成，数据库备份每天晚上自动执行。请各位同事检查自己的权限设置，如果发现无法登录，"
+    "请联系管理员重新分配账号。明天下午三点召开项目评审会议，会议内容包括接口文档、测试报告和上线计划。"
+)
+TRADITIONAL = (
+    "這個系統的設定檔案需要修改，請聯絡管理員以取得權限。資料庫備份每天晚上自動執行，使用者註冊已經完成。"
+    "明天下午三點開會，請準備好相關的資料與報告。臺灣的軟體工程師喜歡討論程式語言與開發工具。"
+)
+JAPANESE = (
+    "佐藤太郎さんは昨日、会議の資料を確認しました。ユーザー登録が完了しました。設定を変更するには権限が必要です。"
+)
+KOREAN = "안녕하세요, 회의 자료를 확인해 주시기 바랍니다. 데이터베이스 백업은 매일 밤 자동으로 실행됩니다."
+RUSSIAN = "Система управления базами данных. Пользователь должен подтвердить регистрацию."
+FRENCH = "Les élèves français étudient à l'école. Où est le problème? Voilà, à bientôt."
+
+TEXTS = [
+    (SIMPLIFIED, "gb18030"), (SIMPLIFIED, "utf-8"), (SIMPLIFIED, "utf-16-le"), (SIMPLIFIED, "utf-16-be"),
+    (TRADITIONAL, "big5"), (TRADITIONAL, "gb18030"), (TRADITIONAL, "utf-16-le"), (JAPANESE, "cp932"),
+    (JAPANESE, "euc_jp"), (JAPANESE, "iso2022_jp"), (JAPANESE, "utf-16-be"), (KOREAN, "cp949"), (RUSSIAN, "cp1251"),
+    (RUSSIAN, "koi8_r"), (FRENCH, "cp1252"), (FRENCH, "utf-16-le"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "codec"), TEXTS)
+def test_an_undeclared_text_comes_back_as_it_was(text: str, codec: str) -> None:
+    assert decode(text.encode(codec)).text == text
+
+
+@pytest.mark.parametrize(("text", "codec"), [(SIMPLIFIED, "gb18030"), (TRADITIONAL, "big5")])
+def test_at_least_95_of_100_slices_of_60_characters_come_back(text: str, codec: str) -> None:
+    rng = random.Random(7)
+    starts = [rng.randrange(len(text) - 60) for _ in range(100)]
+    right = sum(decode(text[at : at + 60].encode(codec)).text == text[at : at + 60] for at in starts)
+    assert right >= 95
+
+
+@pytest.mark.parametrize(
+    ("mark", "codec"),
+    [
+        (codecs.BOM_UTF8, "utf-8"),
+        (codecs.BOM_UTF16_LE, "utf-16-le"),
+        (codecs.BOM_UTF16_BE, "utf-16-be"),
+        (codecs.BOM_UTF32_LE, "utf-32-le"),
+    ],
+)
+def test_a_byte_order_mark_decides(mark: bytes, codec: str) -> None:
+    decoded = decode(mark + SIMPLIFIED.encode(codec))
+    assert (decoded.text, decoded.encoding) == (SIMPLIFIED, codec)
+
+
+def test_a_declared_charset_is_believed_in_its_usual_superset() -> None:
+    assert decode("镕基堃".encode("gb18030"), "gb2312").text == "镕基堃"
+    assert decode("①髙﨑".encode("cp932"), "Shift_JIS").text == "①髙﨑"
+
+
+def test_a_declared_latin_charset_is_often_only_a_default_and_unknown_ones_are_ignored() -> None:
+    assert decode(SIMPLIFIED.encode("gb18030"), "iso-8859-1").text == SIMPLIFIED
+    assert decode(SIMPLIFIED.encode("gb18030"), "x-user-defined").text == SIMPLIFIED
+    assert decode(SIMPLIFIED.encode("utf-8"), "gb2312").text == SIMPLIFIED
+
+
+def test_a_text_cut_inside_a_character_loses_only_that_character() -> None:
+    for codec in ("utf-8", "gb18030"):
+        data = SIMPLIFIED.encode(codec)[:-1]
+        assert decode(data, cut=True).text == SIMPLIFIED[:-1]
+
+
+def test_a_late_first_accent_after_much_ascii_does_not_break_the_text() -> None:
+    assert decode(b"x" * 5000 + "中文".encode()).text.endswith("中文")
+    assert decode(b"plain text here " * 3000 + SIMPLIFIED.encode("gb18030")).text.endswith(SIMPLIFIED)
+
+
+def test_a_few_broken_places_in_utf8_are_left_out_and_told() -> None:
+    decoded = decode(SIMPLIFIED.encode() + b"\xff" + SIMPLIFIED.encode())
+    assert decoded.text == SIMPLIFIED * 2
+    assert decoded.dropped == 1
+    assert decoded.facts() == {"encoding": "utf-8", "undecodableBytes": 1}
+
+
+def test_stray_zero_bytes_do_not_make_a_text_binary() -> None:
+    assert SIMPLIFIED in decode(SIMPLIFIED.encode() + b"\0\0").text
+
+
+def test_a_mostly_ascii_text_with_one_odd_byte_is_shown_and_marked_as_uncertain() -> None:
+    decoded = decode(b"temperature limit: 40 \xb0C / 104 \xb0F, see the manual for details")
+    assert "40 °C" in decoded.text
+
+
+@pytest.mark.parametrize("length", [64, 1000, 20_000])
+def test_random_bytes_are_never_text(length: int) -> None:
+    for seed in range(30):
+        with pytest.raises(FormatError) as caught:
+            decode(random.Random(seed).randbytes(length))
+        assert caught.value.code == "BINARY_FILE"
