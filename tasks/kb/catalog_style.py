@@ -99,7 +99,7 @@ def found_style(text: bytes, pages: tuple[int, int] | None, entries: Sequence[by
     return Style(
         top_lead=top_lead,
         page_lead=page_lead,
-        separator=gap or b"," + page_lead,
+        separator=gap or (b"," + page_lead if b"\n" in page_lead else _comma(colon)),
         page_tail=_space_before(text, pages[1] - 1),
         member_lead=member_lead,
         member_tail=member_tail,

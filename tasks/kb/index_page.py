@@ -16,7 +16,7 @@ _LINE = re.compile(r"- \[((?:\\.|[^\\])*?)\]\((<(?:\\.|[^<>\\])*>|.+?)\)(?=\s*$|
 _HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _UPDATED = "Updated at:"
-_WHITE_SPACE = re.compile(r"\s+")
+_LINE_BREAK = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
 # Types whose English plural is not made by rule, as the team's own index writes them.
 _GROUPS = {"qa": "QA", "faq": "FAQ", "overview": "Overview", "": "Pages"}
 
@@ -140,9 +140,12 @@ class _Index:
         """A group without a line of ours: below what people wrote there, apart from it."""
         stop = self._stop(start)
         last = max(at for at in range(start, stop) if at == start or not self._is_blank(at))
-        apart = [] if last > start and self.lines[last].startswith("- ") else [self.end]
-        below = [self.end] if last + 1 == stop < len(self.lines) else []
-        self._edit(last + 1, last + 1, [*apart, *lines, *below])
+        in_list = last > start and self.lines[last].startswith("- ")
+        follows_blank = not in_list and self._is_blank(last + 1)
+        at = last + 2 if follows_blank else last + 1
+        above = [] if in_list or follows_blank else [self.end]
+        below = [self.end] if at == stop < len(self.lines) else []
+        self._edit(at, at, [*above, *lines, *below])
 
     def _insert_group(self, name: str, lines: list[str]) -> None:
         """A new group stands before the first group of ours that sorts after it, else after the last of ours."""
@@ -245,7 +248,7 @@ def _destination(path: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    return _WHITE_SPACE.sub(" ", text).strip()
+    return _LINE_BREAK.sub(" ", text).strip()
 
 
 def _escaped(text: str) -> str:

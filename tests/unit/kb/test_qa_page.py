@@ -84,6 +84,7 @@ def test_the_catalog_entry_has_the_contracts_fields() -> None:
         "updatedAt": NOW, "keywords": ["缓存", "KeepAlive"], "projectIds": ["vue", 7],
         "relatedConcepts": ["concepts/a b.md"], "relatedResources": [], "relatedCodePages": ["code/c.md"],
         "relatedPages": ["notes/n.md"], "contentHash": page.frontmatter["contentHash"], "sourceStatus": "active",
+        "id": page.id,
     }  # fmt: skip
     assert entry_at(page, "qa/other.md")["path"] == "qa/other.md"
 
