@@ -47,8 +47,10 @@ _NO_REQUEST_BEFORE = re.compile(
 _NO_REQUEST_AFTER = re.compile(r"\s*(?:的(?!话)|时|功能|模式|接口|配置)")
 _QUOTED = re.compile(r"“[^”]*”|「[^」]*」|\"[^\"\n]*\"|‘[^’]*’|『[^』]*』")
 _NO_PROSE = re.compile(
-    r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|`[^`\n]*`|https?://\S+|[\w./\\-]*[\w]+[./\\_][\w./\\-]*\w|\b\w*\d\w*\b|"
-    r"\b[a-z]+[A-Z]\w*\b|\b[A-Z]{2,}s?\b",
+    r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|`[^`\n]*`|https?://[!-~]+|"
+    # paths and identifiers: joined by . _ / \ -, with digits, camelCase or in capitals; starts only at a word's start
+    r"(?<![A-Za-z0-9_])(?:[A-Za-z0-9-]+(?:[._/\\]+[A-Za-z0-9_-]+)+|[A-Za-z]*\d[A-Za-z0-9]*|[a-z]+[A-Z][A-Za-z0-9]*|"
+    r"[A-Z]{2,}s?(?![a-z]))",
     re.DOTALL,
 )
 _HAN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
@@ -68,6 +70,7 @@ _STOP_WORDS = {
     "lo del al este esta hay",
 }
 _STOPS = {name: frozenset(words.split()) for name, words in _STOP_WORDS.items()}
+_REACH = 40
 _MIN_WORDS = 3
 _MIN_PROSE = 40
 _MIN_HAN_SHARE = 0.3
@@ -96,7 +99,9 @@ def _requested(question: str) -> str | None:
     plain = _QUOTED.sub(lambda found: " " * len(found[0]), question)
     for pattern in _REQUESTS:
         for found in pattern.finditer(plain):
-            if _NO_REQUEST_BEFORE.search(plain[: found.start()]) or _NO_REQUEST_AFTER.match(plain, found.end()):
+            if _NO_REQUEST_BEFORE.search(
+                plain[max(0, found.start() - _REACH) : found.start()]
+            ) or _NO_REQUEST_AFTER.match(plain, found.end()):
                 continue
             groups = found.groupdict()
             if name := groups.get("name"):

@@ -24,6 +24,9 @@ from tasks.stages.fetch import refuse_foreign
 
 TEAM_KB = "team-kb"
 _MAX_ROUNDS = 4
+_MAX_TITLE = 200
+_MAX_ERROR = 500
+_MAX_ERRORS = 20
 
 
 def apply(
@@ -54,7 +57,11 @@ def apply(
             zh="模型的回答没有可读的正文，请重新提问",
         )
     decision = high_value.decide(answer, settled, payload.answer_policy)
-    page, page_notes = _qa_page(payload, answer, settled, body, links, now) if decision.write else (None, [])
+    page: QaPage | None = None
+    page_notes: list[Note] = []
+    if decision.write:
+        limit = evidence.analysis_limits.max_answer_chars
+        page, page_notes = _qa_page(payload, answer, settled, body, links, now, limit)
     dropped = _dropped_notes(body)
     rebuilt = _rebuilt_notes(answer)
     return Outcome(
@@ -127,7 +134,8 @@ def _rebuilt_notes(answer: Answer) -> list[Note]:
 
 def _own_errors(answer: Answer) -> list[str]:
     """What the model itself reports, as harmless single lines."""
-    return [line for text in answer.errors if (line := safe_line(text, NO_LINKS).text)]
+    cut = (text[:_MAX_ERROR] for text in answer.errors[:_MAX_ERRORS])
+    return [line for text in cut if (line := safe_line(text, NO_LINKS).text)]
 
 
 def _safe_evaluation(evaluation: QaEvaluation | None) -> QaEvaluation | None:
@@ -138,17 +146,21 @@ def _safe_evaluation(evaluation: QaEvaluation | None) -> QaEvaluation | None:
 
 
 def _qa_page(
-    payload: Payload, answer: Answer, settled: Settled, body: SafeText, links: Links, now: str
+    payload: Payload, answer: Answer, settled: Settled, body: SafeText, links: Links, now: str, limit: int
 ) -> tuple[QaPage, list[Note]]:
     """The page, as safe as the answer itself, and what of the model's proposal was not followed."""
     draft = answer.qa
-    content = _safe_body(draft.content, links).text
+    notes = []
+    content = _safe_body(draft.content, links).text if len(draft.content) <= limit else ""
+    if len(draft.content) > limit:
+        message = f"qa.content 超过 {limit} 个字符，QA 页面改用回答正文"
+        notes.append(Note(code="QA_CONTENT_TOO_LARGE", field="qa.content", message=message))
     question = " ".join(payload.question.split())[:MAX_TITLE_CHARS]
     page = build_qa_page(
         task_id=payload.task_id,
         question=payload.question,
         wanted_path=draft.path,
-        title=safe_line(draft.title, NO_LINKS).text or safe_line(question, NO_LINKS).text,
+        title=safe_line(draft.title[:_MAX_TITLE], NO_LINKS).text or safe_line(question, NO_LINKS).text,
         content=content if content.strip() else body.text,
         scenario="",
         evaluation=_safe_evaluation(answer.qa_evaluation) or QaEvaluation(),
@@ -156,7 +168,7 @@ def _qa_page(
         now=now,
     )
     wanted = unicodedata.normalize("NFC", draft.path.strip())
-    if not wanted or problem_with_qa_path(wanted) is None:
-        return page, []
-    message = f"模型建议的 QA 路径不安全，未采用，改用 {page.path}"
-    return page, [Note(code="QA_PATH_IGNORED", field="qa.path", path=page.path, message=message)]
+    if wanted and problem_with_qa_path(wanted):
+        message = f"模型建议的 QA 路径不安全，未采用，改用 {page.path}"
+        notes.append(Note(code="QA_PATH_IGNORED", field="qa.path", path=page.path, message=message))
+    return page, notes

@@ -88,6 +88,7 @@ def test_without_any_page_read_no_answer_is_sufficient() -> None:
         "团队知识库目前未包含相关内容。",
         "抱歉，知识库中未找到可支撑本问题的页面。",
         "- 现有知识库不能回答此问题",
+        "没有在知识库中找到相关内容。",
     ],
 )
 def test_equivalents_of_the_opening_line_count(line: str) -> None:
@@ -99,7 +100,8 @@ def test_equivalents_of_the_opening_line_count(line: str) -> None:
     [
         f"热点可以打散。\n\n{OPENING}\n\n{GAP}",
         f"知识库没有问题，可以回答。{GAP}",
-        f"```\n{OPENING}\n```\n\n{GAP}" if False else f"无法回答。{GAP}",
+        f"无法回答。{GAP}",
+        f"```\n{OPENING}\n```\n\n{GAP}",
         f"## {OPENING}\n\n{GAP}",
     ],
 )
@@ -114,11 +116,11 @@ def test_what_is_missing_has_to_be_said() -> None:
 @pytest.mark.parametrize(
     ("question", "text"),
     [
-        ("How do I avoid write hotspots?", "The knowledge base cannot answer this question.\n\nMissing: a page about hotspots."),
-        ("How do I avoid write hotspots?", f"{OPENING}\n\nThe pages do not mention hotspots."),
-        ("请用日语回答：怎么打散热点？", "ナレッジベースの内容ではこの質問に回答できません。\n\nホットスポットの記載がありません。"),
-        ("핫스팟을 피하려면 어떻게 해야 하나요?", "지식 베이스의 내용으로는 이 질문에 답할 수 없습니다.\n\n핫스팟 문서가 없습니다."),
-        ("Comment éviter les points chauds ?", "La base de connaissances ne permet pas de répondre.\n\nIl manque une page."),
+        ("How do I avoid it?", "The knowledge base cannot answer this question.\n\nMissing: a page about hotspots."),
+        ("How do I avoid it?", f"{OPENING}\n\nThe pages do not mention hotspots."),
+        ("请用日语回答：热点？", "ナレッジベースの内容では回答できません。\n\nホットスポットの記載がありません。"),
+        ("핫스팟을 피하려면 어떻게 해야 하나요?", "지식 베이스로는 답할 수 없습니다.\n\n문서가 없습니다."),
+        ("Comment éviter les points chauds ?", "La base de connaissances ne répond pas.\n\nIl manque une page."),
         ("Wie vermeide ich die Hotspots?", "Die Wissensdatenbank kann das nicht beantworten.\n\nEs fehlt eine Seite."),
         ("¿Cómo evitar los puntos calientes?", "La base de conocimientos no puede responder.\n\nFalta una página."),
         ("Как избежать горячих точек?", "База знаний не содержит ответа.\n\nОтсутствует страница о них."),
