@@ -20,6 +20,17 @@ from worker.adapters.job_store.policy import GIVE_UP_TEXTS, StorePolicy
 RETRIES = 3
 """Every script recognises its own repetition (tokens, epochs), so a lost answer may be asked for again."""
 
+NO_WRITES = (
+    "OOM ",
+    "MISCONF",
+    "READONLY",
+    "NOREPLICAS",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
+    "command not allowed when used memory",
+)
+"""A server that is full, cannot write its disk, or just lost its primary: it may take writes again later."""
+
 
 def connect(url: str, *, timeout_s: float = 10.0) -> redis.Redis:
     """A client with time limits, keep-alive, health checks and bounded retries; nothing is sent yet.
@@ -47,8 +58,10 @@ def translated_faults() -> Iterator[None]:
         raise
     except (redis.ConnectionError, redis.TimeoutError) as fault:
         raise StoreUnavailableError(f"Redis cannot be reached ({type(fault).__name__}): check KBW_REDIS_URL") from fault
-    except (faults.ReadOnlyError, faults.OutOfMemoryError, faults.ClusterDownError) as fault:
-        raise StoreUnavailableError(f"Redis takes no writes ({type(fault).__name__}: {fault})") from fault
+    except faults.ResponseError as fault:
+        if not any(word in str(fault) for word in NO_WRITES):
+            raise
+        raise StoreUnavailableError(f"Redis takes no writes at present: {fault}") from fault
 
 
 @cache
