@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.prompts.instructions import context_instructions, evidence_instructions, result_contract
+from tasks.prompts.instructions import context_instructions, result_contract
 from tasks.prompts.template import PROMPT_VERSION
 
-__all__ = ["PROMPT_VERSION", "context_instructions", "evidence_instructions", "result_contract"]
+__all__ = ["PROMPT_VERSION", "context_instructions", "result_contract"]

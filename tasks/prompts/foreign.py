@@ -19,7 +19,7 @@ _TAGS = (
     re.compile(r"<(<\s*/?\s*SYS\s*>)>", re.IGNORECASE),
     re.compile(r"\[(\s*/?\s*(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\s*)\]", re.IGNORECASE),
     re.compile(
-        r"<(\s*/?\s*(?:s|bos|eos|system|user|assistant|human|tool|tool_call|tool_response|function_calls?|start_of_turn"
+        r"<(\s*/?\s*(?:s|bos|eos|system|assistant|tool_call|tool_response|function_calls?|start_of_turn"
         r"|end_of_turn|think|thinking|thought|reasoning)\s*)>",
         re.IGNORECASE,
     ),

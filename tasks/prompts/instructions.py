@@ -14,19 +14,16 @@ from tasks.prompts.template import PROMPT_VERSION, load
 
 
 def context_instructions(policy: AnswerPolicy, limits: Limits) -> JsonObject:
-    """``context.instructions``: how to write ``page-selection.json``, and what the answer will be held to."""
+    """``context.instructions`` (repeated in the evidence): how to write ``page-selection.json`` and ``answer.json``."""
     return {
         "promptVersion": PROMPT_VERSION,
         "principles": _lines(load("system")),
         "selectionRules": _lines(selection_rules(limits)),
         "selectionFormat": load("select_format"),
-        **_answering(policy, limits),
+        "answerRules": _lines(answer_rules(limits, policy)),
+        "qaRules": _lines(qa_rules(policy)),
+        "answerFormat": load("answer_format"),
     }
-
-
-def evidence_instructions(policy: AnswerPolicy, limits: Limits) -> JsonObject:
-    """``evidence.instructions``: how to write ``answer.json``."""
-    return {"promptVersion": PROMPT_VERSION, "principles": _lines(load("system")), **_answering(policy, limits)}
 
 
 def result_contract() -> JsonObject:
@@ -42,14 +39,6 @@ def result_contract() -> JsonObject:
             "qa/ 页面只在全部门槛通过时写入，五项评分由程序相加",
         ],
         "finalReply": {"success": True, "resultFile": "<resultFile>"},
-    }
-
-
-def _answering(policy: AnswerPolicy, limits: Limits) -> JsonObject:
-    return {
-        "answerRules": _lines(answer_rules(limits, policy)),
-        "qaRules": _lines(qa_rules(policy)),
-        "answerFormat": load("answer_format"),
     }
 
 

@@ -59,7 +59,7 @@ def read_answer(reply: str | bytes, *, finish_reason: str = "", name: str = "ans
     found_attachments = (_attachment(fields, item, f"usedAttachments[{at}]") for at, item in enumerate(attachments))
     return Answer(
         answer=text,
-        knowledge_sufficient=_knowledge_sufficient(fields, document),
+        knowledge_sufficient=_knowledge_sufficient(fields, document, parsed.level),
         sources=tuple(source for source in found_sources if source is not None),
         used_attachments=tuple(attachment for attachment in found_attachments if attachment is not None),
         high_value=fields.flag_or(document.get("highValue", False), "highValue", default=False),
@@ -123,16 +123,15 @@ def _selected_page(fields: Fields, item: Any, field: str) -> SelectedPage:
     )
 
 
-def _knowledge_sufficient(fields: Fields, document: dict[str, Any]) -> bool:
+def _knowledge_sufficient(fields: Fields, document: dict[str, Any], level: ReadLevel) -> bool:
     field = "knowledgeSufficient"
-    if field not in document:
+    if field not in document and level is not ReadLevel.GUESSED:  # a guess without it may be half a reply
         fields.note("MISSING_FIELD", field, "没有给出，按 false 处理")
         return False
-    meant = fields.flag(document[field], field)
+    value = document.get(field)
+    meant = fields.flag(value, field) if field in document else None
     if meant is None:
-        raise fault.misshapen(
-            fields.name, field, document[field], zh="必须是 true 或 false", en="must be true or false"
-        )
+        raise fault.misshapen(fields.name, field, value, zh="必须是 true 或 false", en="must be true or false")
     return meant
 
 

@@ -13,6 +13,7 @@ from tasks.rules import reply_fault as fault
 from tasks.rules.reply_text import MAX_DEPTH
 
 MAX_NOTES = 100
+_MAX_FIELD = 200
 
 _TRUE = frozenset({"true", "yes", "y", "1", "1.0", "是", "是的", "对", "有", "真", "需要", "充分", "足够"})
 _FALSE = frozenset(
@@ -56,7 +57,9 @@ class Fields:
             raise fault.too_deep(self.name, MAX_DEPTH)
         if isinstance(value, dict):
             return {
-                self.json_value(key, field, depth + 1): self.json_value(item, f"{field}.{key}".lstrip("."), depth + 1)
+                self.json_value(key, field, depth + 1): self.json_value(
+                    item, f"{field}.{key}".lstrip(".")[:_MAX_FIELD], depth + 1
+                )
                 for key, item in value.items()
             }
         if isinstance(value, list):
@@ -68,7 +71,7 @@ class Fields:
                 if isinstance(value, str)
                 else ("NOT_FINITE", "NaN 或无穷大已改为 null")
             )
-            self.note(code, strict_json.clean(field)[:200], message)
+            self.note(code, strict_json.clean(field), message)
         return cleaned
 
     def known_keys(self, value: Mapping[str, Any], shape: type[Shape], field: str) -> dict[str, Any]:

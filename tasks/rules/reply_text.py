@@ -18,10 +18,10 @@ import json_repair
 from tasks.contract.selection import ReadLevel
 from tasks.rules import reply_fault as fault
 
-MAX_REPLY_CHARS = 4_000_000
+MAX_REPLY_CHARS = 2_500_000
 """A legal answer has at most 200,000 characters; written twice and all of it as ``\\uXXXX`` it stays below this."""
-MAX_GUESS_CHARS = 300_000
-"""json-repair needs about 1 s for 100,000 characters of bad quotes; beyond this, asking again is cheaper."""
+MAX_GUESS_CHARS = 100_000
+"""json-repair takes about 1 s of CPU for this much text full of bad quotes; beyond it, asking again is cheaper."""
 MAX_DEPTH = 60
 MAX_ROOTS = 20
 
@@ -36,7 +36,7 @@ _ROOT = re.compile(
 _THOUGHTS = r"(?:think|thinking|reasoning|thought)"
 _THINK_BLOCK = re.compile(rf"\s*<{_THOUGHTS}>.*?</{_THOUGHTS}>", re.DOTALL | re.IGNORECASE)
 _THINK_END = re.compile(rf"</{_THOUGHTS}>(?=[ \t]*+(?:\n|\r|[{{\[`]))", re.IGNORECASE)
-_TRUNCATION_LINE = re.compile(r"(?:⚠️?\s*)?Reply truncated\b", re.IGNORECASE)
+_TRUNCATION_LINE = re.compile(r"⚠️?\s*Reply truncated\b", re.IGNORECASE)
 _QUOTE_OR_BRACKET = re.compile(r'\\.|"(?=(?P<border>\s*+(?:[,:}\]]|\Z))?)|[{}\[\]]', re.DOTALL)
 _ESCAPE = re.compile(r'\\(u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|.)|([\x00-\x1f"])', re.DOTALL)
 _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
@@ -84,8 +84,7 @@ def parse_reply(text: str, name: str) -> JsonReply:
 
 def _refuse_truncation_line(body: str, name: str) -> None:
     """OpenClaw answers 200 with ``length`` and appends this line; where the reason gets lost it still shows."""
-    lines = [line for line in body[-2_000:].splitlines() if line.strip(" \t`")]
-    if lines and _TRUNCATION_LINE.match(lines[-1].strip()):
+    if any(_TRUNCATION_LINE.match(line.strip()) for line in body[-2_000:].split("\n")):
         raise fault.truncated(
             name, zh="末尾带有网关追加的 Reply truncated 提示", en="it ends in the gateway's own line"
         )
@@ -275,8 +274,8 @@ def _in_strict_escape(match: re.Match[str]) -> str:
 def _guessed(body: str, name: str, cause: json.JSONDecodeError) -> Any:
     """The object when string borders have to be guessed; refused when a single letter got lost over it."""
     root = _ROOT.search(body)
-    segment = body[root.start() : body.rfind("}") + 1] if root else ""
-    if not segment or len(segment) > MAX_GUESS_CHARS:
+    segment = body[root.start() :].rstrip(" \t\r\n`") if root else ""
+    if not segment.endswith("}") or len(segment) > MAX_GUESS_CHARS:  # text behind it may be the rest of a string
         raise fault.invalid(name, cause)
     try:
         value: Any = json_repair.loads(segment, skip_json_loads=True)

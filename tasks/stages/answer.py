@@ -42,8 +42,8 @@ def answer(
             repair=repair,
         )
 
-    def read(raw: RawReply) -> Answer:
-        return read_answer(raw.text, finish_reason=raw.finish_reason, name="answer 阶段的回复")
+    def read(raw: RawReply, name: str) -> Answer:
+        return read_answer(raw.text, finish_reason=raw.finish_reason, name=name)
 
     inquiry = Inquiry(
         prompt,

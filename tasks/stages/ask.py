@@ -41,12 +41,13 @@ R = TypeVar("R", PageSelection, Answer)
 class Inquiry(Generic[R]):
     """What is asked and how a reply is taken.
 
-    ``prompt`` gets the nonce of this call and, on a re-ask, what was wrong. ``read`` raises ``ReplyFault``. ``judge``
-    lists what the model has to mend; ``max_mends`` is how often a readable reply may go back for that.
+    ``prompt`` gets the nonce of this call and, on a re-ask, what was wrong. ``read`` gets a reply and the name
+    of its file and raises ``ReplyFault``. ``judge`` lists what the model has to mend; ``max_mends`` is how often a
+    readable reply may go back for that.
     """
 
     prompt: Callable[[str, Repair | None], Prompt]
-    read: Callable[[RawReply], R]
+    read: Callable[[RawReply, str], R]
     judge: Callable[[R], Sequence[Violation]]
     schema_name: str
     schema: JsonObject
@@ -135,7 +136,7 @@ class Asker:
             raise
         took = self.clock.monotonic() - started
         self.folder.write(_reply_file(self.stage, number), raw.text.encode(errors="backslashreplace"))
-        turn = _judged(inquiry, raw)
+        turn = _judged(inquiry, raw, _reply_file(self.stage, number))
         self._journal(call.session, number, turn, took)
         return turn
 
@@ -200,9 +201,9 @@ def fitted(sections: Sequence[Section], max_chars: int, repair: Repair | None) -
     ]
 
 
-def _judged(inquiry: Inquiry[R], raw: RawReply) -> _Turn[R]:
+def _judged(inquiry: Inquiry[R], raw: RawReply, name: str) -> _Turn[R]:
     try:
-        reply = inquiry.read(raw)
+        reply = inquiry.read(raw, name)
     except ReplyFault as fault:
         return _Turn(raw, fault=fault, problems=(Violation(fault.code, fault.zh),))
     return _Turn(raw, reply=reply, problems=tuple(inquiry.judge(reply)))

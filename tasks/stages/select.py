@@ -48,8 +48,8 @@ def select(
         sections = fitted(selection_sections(context), max_prompt_chars, repair)
         return selection_prompt(sections, nonce=nonce, limits=limits, knowledge=knowledge, repair=repair)
 
-    def read(raw: RawReply) -> PageSelection:
-        return read_selection(raw.text, finish_reason=raw.finish_reason, name="select 阶段的回复")
+    def read(raw: RawReply, name: str) -> PageSelection:
+        return read_selection(raw.text, finish_reason=raw.finish_reason, name=name)
 
     def judge(selection: PageSelection) -> list[Violation]:
         chosen = choose_pages(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.contract.context import Limits
@@ -91,6 +91,7 @@ SIGNS = st.text(st.sampled_from("ab\n。e\u0301👍🏽\u200d👩🇨🇳\ufe0f�
 
 
 @given(SIGNS, st.integers(0, 220))
+@settings(deadline=None)
 def test_a_cut_is_a_prefix_within_its_limit(text: str, limit: int) -> None:
     for short in (cut_anywhere(text, limit), cut_text(text, limit)):
         assert text.startswith(short.text)
@@ -99,6 +100,7 @@ def test_a_cut_is_a_prefix_within_its_limit(text: str, limit: int) -> None:
 
 
 @given(SIGNS, st.integers(0, 220))
+@settings(deadline=None)
 def test_no_mark_is_parted_from_its_letter(text: str, limit: int) -> None:
     kept = cut_anywhere(text, limit).text
     following = text[len(kept) : len(kept) + 1]
@@ -106,6 +108,7 @@ def test_no_mark_is_parted_from_its_letter(text: str, limit: int) -> None:
 
 
 @given(st.lists(SIGNS, max_size=8), st.integers(0, 100), st.integers(0, 300))
+@settings(deadline=None)
 def test_texts_never_exceed_their_total(texts: list[str], each: int, total: int) -> None:
     cuts = fit_texts(texts, each, total)
     assert sum(len(short.text) for short in cuts) <= total

@@ -227,6 +227,16 @@ class TestWhatIsCut:
         for end in range(1, len(whole)):
             assert fault_of(read_answer, whole[:end]).code is Code.TRUNCATED, whole[:end]
 
+    def test_no_prefix_of_a_reply_with_bad_quotes_is_read(self) -> None:
+        whole = '{"answer": "所谓"热点"是 {"a": 1} 指"写入" }集中。", "knowledgeSufficient": true, "sources": ["a.md"]}'
+        for end in range(1, len(whole)):
+            assert isinstance(verdict_on(read_answer, whole[:end]), ReplyFault), whole[:end]
+
+    def test_no_prefix_of_a_python_dict_is_read(self) -> None:
+        whole = "{'answer': 'it's } here {x}', 'knowledgeSufficient': True, 'sources': [{'path': 'a.md'}]}"
+        for end in range(1, len(whole)):
+            assert isinstance(verdict_on(read_answer, whole[:end]), ReplyFault), whole[:end]
+
     def test_no_prefix_of_a_pretty_fenced_reply_is_read(self) -> None:
         whole = json.dumps(SELECTION, ensure_ascii=False, indent=2)
         for end in range(1, len(whole)):
@@ -380,15 +390,17 @@ JSONISH = st.lists(
 
 class TestWhateverComes:
     @given(st.text())
+    @settings(deadline=None)
     def test_any_text(self, reply: str) -> None:
         is_read_or_refused(reply)
 
     @given(st.binary())
+    @settings(deadline=None)
     def test_any_bytes(self, reply: bytes) -> None:
         is_read_or_refused(reply)
 
     @given(JSONISH)
-    @settings(max_examples=500)
+    @settings(max_examples=500, deadline=None)
     def test_nearly_json(self, reply: str) -> None:
         is_read_or_refused(reply)
 
@@ -408,14 +420,14 @@ class TestWhateverComes:
             max_leaves=20,
         )
     )
-    @settings(max_examples=300)
+    @settings(max_examples=300, deadline=None)
     def test_any_json(self, document: Any) -> None:
         is_read_or_refused(json.dumps(document))
         if isinstance(document, dict):
             is_read_or_refused(json.dumps(document | {"answer": "甲", "selectedPages": document.get("sources")}))
 
     @given(st.data())
-    @settings(max_examples=200)
+    @settings(max_examples=200, deadline=None)
     def test_a_strict_reply_with_one_character_changed(self, data: st.DataObject) -> None:
         whole = text_of(ANSWER)
         at = data.draw(st.integers(0, len(whole) - 1))
@@ -426,28 +438,28 @@ class TestWhateverComes:
     @pytest.mark.parametrize(
         "hostile",
         [
-            "[" * 3_000_000,
+            "[" * 2_400_000,
             '{"a":' * 700_000,
             '{"a":' * 200 + "1" + "}" * 200,
-            "{" * 3_000_000,
-            '{"answer": "' + '"' * 3_000_000,
-            '{"answer": "' + '\\"' * 1_500_000,
+            "{" * 2_400_000,
+            '{"answer": "' + '"' * 2_400_000,
+            '{"answer": "' + '\\"' * 1_200_000,
             '{"a": /*' * 400_000,
-            "{}" * 1_500_000,
+            "{}" * 1_200_000,
             "{'" * 1_000_000,
             "<think>" * 500_000,
             "</think>\n" * 400_000,
             '{"answer": "' + "x" * 10_000_000 + '"}',
-            '{"answer": "' + '所谓"热点"是指，' * 25_000 + '"}',
-            '{"answer": ' + "9" * 3_000_000 + "}",
+            '{"answer": "' + '所谓"热点"是指，' * 11_000 + '"}',
+            '{"answer": ' + "9" * 2_400_000 + "}",
             "{a" * 1_000_000,
             "\n[" * 1_000_000,
-            " " * 3_900_000 + "{",
+            " " * 2_400_000 + "{",
             ("{" + " " * 50) * 60_000,
         ],
         ids=map(str, range(18)),
     )
     def test_hostile_input_ends_soon(self, hostile: str) -> None:
         started = time.process_time()
-        is_read_or_refused(hostile)
-        assert time.process_time() - started < 20  # two readings on a busy machine; the worst takes about 4 s
+        verdict_on(read_answer, hostile)
+        assert time.process_time() - started < 15  # seconds of CPU; the worst of these takes about 2

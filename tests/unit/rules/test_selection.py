@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.contract.selection import PageSelection, ReadLevel, SelectedPage
@@ -166,6 +166,7 @@ PATHISH = st.lists(
 
 
 @given(PATHISH | st.text())
+@settings(deadline=None)
 def test_whatever_is_written_only_a_safe_visible_page_is_read(written: str) -> None:
     path, reason = resolve_path(written, lambda path: True)
     assert bool(path) != bool(reason)

@@ -60,8 +60,8 @@ class World:
         return {name: data.decode() for name, data in self.folder.files.items() if name.startswith("replies/")}
 
 
-def read(raw: RawReply) -> PageSelection:
-    return read_selection(raw.text, finish_reason=raw.finish_reason)
+def read(raw: RawReply, name: str) -> PageSelection:
+    return read_selection(raw.text, finish_reason=raw.finish_reason, name=name)
 
 
 def judge(selection: PageSelection) -> list[Violation]:
@@ -115,7 +115,7 @@ def test_an_unreadable_reply_goes_back_with_what_was_wrong_in_a_new_session() ->
 def test_three_unreadable_replies_fail_with_the_last_fault() -> None:
     world = World(completion(NO_JSON), completion(""), completion(GOOD[:-3]))
     error = failure(world)
-    assert error.code is Code.TRUNCATED
+    assert (error.code, "replies/select-3.txt" in error.en) == (Code.TRUNCATED, True)
     assert world.sessions == ["query-1-2", "query-1-2.r1", "query-1-2.r2"]
     assert world.replies["replies/select-2.txt"] == ""
     assert [line["violations"] for line in world.folder.journal("calls.jsonl")] == [

@@ -86,4 +86,4 @@ def test_replies_that_are_no_selection_fail_the_job_by_name() -> None:
     with pytest.raises(PermanentError) as caught:
         run(completion("{}"), completion("[1]"), completion("不"))
     assert caught.value.code is Code.INVALID_JSON
-    assert "select" in caught.value.zh
+    assert "replies/select-3.txt" in caught.value.zh
