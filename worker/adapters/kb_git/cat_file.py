@@ -8,6 +8,7 @@ import subprocess
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from worker.adapters.kb_git.process import DamagedError, end
@@ -58,11 +59,10 @@ class CatFile:
         if request.count(b"\n") != len(names):
             raise ValueError("an object name is one line")
         with self._lock:
-            try:
-                return self._talk(request, len(names), max_bytes)
-            except BaseException:
-                self._drop()
-                raise
+            if self._child is not None:
+                with suppress(DamagedError):  # the child may have been killed meanwhile: a new one decides
+                    return self._talk(request, len(names), max_bytes)
+            return self._talk(request, len(names), max_bytes)
 
     def _talk(self, request: bytes, count: int, max_bytes: int | None) -> list[Blob | None]:
         child = self._child or self._open()
@@ -71,9 +71,13 @@ class CatFile:
             view = memoryview(request)
             while view:
                 view = view[os.write(child.stdin.fileno(), view) :]
+            return [self._reply(max_bytes) for _ in range(count)]
         except BrokenPipeError as error:
+            self._drop()
             raise DamagedError("git cat-file ended before it was asked") from error
-        return [self._reply(max_bytes) for _ in range(count)]
+        except BaseException:
+            self._drop()
+            raise
 
     def _reply(self, max_bytes: int | None) -> Blob | None:
         header = self._line().split(b" ")
@@ -131,7 +135,7 @@ class CatFile:
         self._buffer.clear()
 
     def _forget(self) -> None:
-        """After a fork: the child belongs to the parent process, and a lock may be held by a thread that is not here."""
+        """After a fork: the child belongs to the parent process, the lock perhaps to a thread that is not here."""
         if self._child is not None:
             self._child.returncode = 0  # not ours to wait for
             for stream in (self._child.stdin, self._child.stdout):

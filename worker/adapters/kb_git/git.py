@@ -40,7 +40,7 @@ HEAD_REF = "refs/kbw/head"
 """The mirror's note of what was fetched last; set only after all objects of that commit are there."""
 
 _HEX = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\Z")
-_BRANCH = re.compile(r"(?!-)(?!.*(?:\.\.|//|@\{|\.lock(?:/|\Z)|/\.|\.\Z|/\Z))[^\x00-\x20\x7f~^:?*\[\\]+\Z")
+_BRANCH = re.compile(r"(?![-/.])(?!.*(?:\.\.|//|@\{|\.lock(?:/|\Z)|/\.|\.\Z|/\Z))[^\x00-\x20\x7f~^:?*\[\\]+\Z")
 _DAMAGE = ("unable to read", "is corrupt", "bad object", "not a git repository", "unable to find", "loose object")
 _NOT_GIVEN = ("not our ref", "unadvertised object", "couldn't find remote ref")
 _MACHINE = ("no space left", "disk quota", "permission denied", "read-only file system", "too many open files")
@@ -101,7 +101,7 @@ def check_hex(revision: str) -> str:
 
 def check_branch(branch: str) -> str:
     """``branch`` if it can stand after ``refs/heads/`` (git-check-ref-format), else ``ValueError``."""
-    if not _BRANCH.match(branch) or branch.startswith("."):
+    if not _BRANCH.match(branch):
         raise ValueError("not a branch name")
     return branch
 
@@ -183,7 +183,11 @@ class BareRepo:
             done = self._push(spec, extra)
         except TransientError as error:  # killed at its time limit: the server may have taken it
             return PushReport("unknown", error.en)
-        return self.remote.push_report(done.status, done.text, done.stderr)
+        report = self.remote.push_report(done.status, done.text, done.stderr)
+        if report.status == "accepted":
+            # all its objects are here: the next look at the remote has nothing to fetch (failing costs only that fetch)
+            self._process.run(["update-ref", HEAD_REF, commit], self._limits.local_s)
+        return report
 
     def _push(self, spec: str, config: Mapping[str, str]) -> Done:
         return self._process.run(
@@ -212,7 +216,7 @@ class BareRepo:
 
     def read_path(self, commit: str, path: str, max_bytes: int | None = None) -> bytes | None:
         """A file's bytes at ``commit``; ``None`` when no file of that exact name is there."""
-        if not path or any(sign in path for sign in "\n\r\0"):
+        if not _is_name(path):
             return None
         found = self._reader.read(f"{check_hex(commit)}:{path}", max_bytes)
         return found.data if found and found.kind == "blob" else None
@@ -223,8 +227,10 @@ class BareRepo:
         Raises ``COMMIT_GONE`` when the commit is not here; a folder that is not there has no entries.
         """
         args = ["ls-tree", "-z", "--full-tree", *(["-r"] if recursive else []), "--end-of-options", check_hex(commit)]
+        if folder and not _is_name(folder):
+            return []
         if folder:
-            args += ["--", f"{folder.strip('/')}/"]
+            args += ["--", f"{folder}/"]
         return [_tree_entry(line) for line in self._lines(args, commit)]
 
     def changed_paths(self, old: str, new: str) -> list[str]:
@@ -333,6 +339,12 @@ class BareRepo:
                 zh=f"本机知识库镜像暂不可用（{reason}），请检查 KBW_CACHE_DIR 所在磁盘。",
             )
         return DamagedError(reason)
+
+
+def _is_name(path: str) -> bool:
+    """Whether git takes ``path`` for a plain name: `./x` is relative to a folder, a line break a second question."""
+    parts = path.split("/")
+    return not any(sign in path for sign in "\n\r\0") and not any(part in ("", ".", "..") for part in parts)
 
 
 def _shows(stderr: str, signs: Sequence[str]) -> bool:

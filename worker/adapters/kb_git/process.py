@@ -22,24 +22,30 @@ _ENVIRONMENT = {
     "SSH_ASKPASS": "",
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": os.devnull,
-    "GIT_CONFIG_PARAMETERS": "",
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_NO_REPLACE_OBJECTS": "1",
     "GIT_LITERAL_PATHSPECS": "1",
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_PROTOCOL_FROM_USER": "0",
-    # kbw may itself have been started inside a git hook or a debugging shell: none of that reaches our git
-    "GIT_NAMESPACE": "",
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES": "",
-    "GIT_TEMPLATE_DIR": "",
-    "GIT_TRACE": "0",
-    "GIT_TRACE_CURL": "0",
-    "GIT_TRACE_PACKET": "0",
-    "GIT_TRACE2": "0",
-    "GIT_TRACE2_EVENT": "0",
-    "GIT_TRACE2_PERF": "0",
-    "GIT_TRACE_REDACT": "1",
 }
+
+_NOT_INHERITED = (
+    # kbw may itself have been started inside a git hook or a debugging shell: none of that reaches our git. GitPython
+    # can add to the environment of a child but not take away, so env(1) does.
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_NAMESPACE"),
+    *("GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_SHALLOW_FILE", "GIT_GRAFT_FILE", "GIT_REPLACE_REF_BASE"),
+    *("GIT_CONFIG", "GIT_CONFIG_PARAMETERS", "GIT_TEMPLATE_DIR", "GIT_EXEC_PATH", "GIT_DEFAULT_HASH", "GIT_PREFIX"),
+    *(
+        "GIT_TRACE",
+        "GIT_TRACE_CURL",
+        "GIT_TRACE_CURL_NO_DATA",
+        "GIT_TRACE_PACKET",
+        "GIT_TRACE_SETUP",
+        "GIT_CURL_VERBOSE",
+    ),
+    *("GIT_TRACE2", "GIT_TRACE2_EVENT", "GIT_TRACE2_PERF", "GIT_QUARANTINE_PATH"),
+)
+_CLEAN = ("env", *(f"-u{name}" for name in _NOT_INHERITED))
 
 _CONFIG = {
     "core.hooksPath": os.devnull,
@@ -86,7 +92,9 @@ class GitProcess:
     def __init__(self, remote: Remote, path: Path | None) -> None:
         self._remote = remote
         self._path = path
-        self._git = _open(path).git if path else git.Git()
+        if path is not None and not _looks_usable(path):
+            raise DamagedError(f"{path.name} is no usable bare repository")
+        self._git = git.Git(path)  # not git.Repo: that one believes GIT_WORK_TREE and others of the environment
 
     def run(
         self,
@@ -123,13 +131,12 @@ class GitProcess:
         wants_input: bool,
     ) -> subprocess.Popen[bytes]:
         where = [f"--git-dir={self._path}"] if self._path else []
-        objects = {"GIT_OBJECT_DIRECTORY": str(self._path / "objects")} if self._path else {}
         settings = {**_CONFIG, **self._remote.config(), **config}
         handle = self._git.execute(
-            [git.Git.GIT_PYTHON_GIT_EXECUTABLE, "--no-pager", *where, *args],
+            [*_CLEAN, git.Git.GIT_PYTHON_GIT_EXECUTABLE, "--no-pager", *where, *args],
             istream=subprocess.PIPE if wants_input else None,
             as_process=True,
-            env={**_ENVIRONMENT, **objects, **_config_environment(settings), **env},
+            env={**_ENVIRONMENT, **_config_environment(settings), **env},
             start_new_session=True,
         )
         process = handle.proc
@@ -151,11 +158,8 @@ def end(process: subprocess.Popen[bytes]) -> None:
                 stream.close()
 
 
-def _open(path: Path) -> git.Repo:
-    try:
-        return git.Repo(path, expand_vars=False)
-    except Exception as error:  # GitPython raises its own, configparser's and OS errors alike for a broken folder
-        raise DamagedError(f"{path.name} is no usable bare repository: {type(error).__name__}") from error
+def _looks_usable(path: Path) -> bool:
+    return (path / "HEAD").is_file() and (path / "objects").is_dir() and (path / "refs").is_dir()
 
 
 def _config_environment(settings: Mapping[str, str]) -> dict[str, str]:
