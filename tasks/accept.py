@@ -10,11 +10,11 @@ from tasks.contract import strict_json
 from tasks.contract.payload import Payload, content_digest, read_payload
 from tasks.contract.shape import JsonObject
 from tasks.errors import Code, PermanentError
-from tasks.pipeline import Pipeline
+from tasks.pipeline import Pipeline, timestamp
 from tasks.ports import Accepted, JobArchive, JobFolder, JobFolders, JobStore, NewJob, ResultSink
 from tasks.query import pipeline_of
 from tasks.restore import record_of_answered
-from tasks.stages.job import PAYLOAD, RESULT
+from tasks.stages.job import EVENTS, PAYLOAD, RESULT
 
 log = logging.getLogger("kbw.accept")
 OVER = ("done", "failed", "cancelled")
@@ -49,6 +49,8 @@ def accept(document: JsonObject, *, source: str, intake: Intake) -> Accepted:
     accepted = intake.jobs.accept(_new_job(payload, document, pipeline.first.name, source))
     if accepted.kind == "new" and kept != body:
         folder.write(PAYLOAD, body)  # left over from a writer that died before it had a record
+    if accepted.kind == "new":
+        folder.append(EVENTS, {"at": timestamp(accepted.record.created), "event": "accept", "actor": source})
     if accepted.kind == "conflict":
         log.warning("conflict", extra={"kbw": {"task_id": payload.task_id, "source": source}})
     elif accepted.record.state in OVER:

@@ -23,7 +23,6 @@ from tasks.stages.job import Job
 
 log = logging.getLogger("kbw.job")
 
-RENEW_EVERY_S = 15.0
 COMMITTER_TTL_S = 60.0
 MAX_BATCH = 64
 MAX_ROUNDS = 1_000
@@ -35,6 +34,7 @@ class Fleet:
     """What the shells need beside the ports of the stages; built once a process in ``worker/bootstrap.py``.
 
     ``wake(pipeline, stage, task_id)`` sends a wake-up call. ``worker`` names this process in leases and journals.
+    Leases are renewed every ``renew_s`` seconds, a quarter of their length.
     """
 
     ports: Ports
@@ -45,6 +45,7 @@ class Fleet:
     wake: Callable[[Pipeline, str, str], None]
     pipeline_of: Callable[[str], Pipeline]
     worker: str
+    renew_s: float = 15.0
 
 
 def register_shells(app: Celery, pipeline: Pipeline, fleet: Callable[[], Fleet]) -> None:
@@ -246,7 +247,7 @@ def kept(fleet: Fleet, claimed: Sequence[tuple[Claim, Job]], lock: str = "") -> 
     done = Event()
 
     def renew() -> None:
-        while not done.wait(RENEW_EVERY_S):
+        while not done.wait(fleet.renew_s):
             for claim, _ in claimed:
                 fleet.jobs.renew(claim)
             if lock:

@@ -130,7 +130,7 @@ def run(payload: Path) -> None:
     """Run one payload here and now, without Redis or workers."""
     from worker.ops import local
 
-    say_result(*local.run(payload, settings_with_logging("WARNING")))
+    say_result(lambda: local.run(payload, settings_with_logging("WARNING")))
 
 
 @main.command()
@@ -185,7 +185,7 @@ def apply(payload: Path, context: Path, evidence: Path, answer: Path, result_out
     from worker.ops import local
 
     settings = settings_with_logging("WARNING")
-    say_result(*local.apply(payload, context, evidence, answer, result_output, settings))
+    say_result(lambda: local.apply(payload, context, evidence, answer, result_output, settings))
 
 
 # ---------------------------------------------------------------- looking
@@ -250,9 +250,13 @@ def say(**facts: object) -> None:
     click.echo(json.dumps(facts, ensure_ascii=False, indent=2))
 
 
-def say_result(success: bool, result_file: str) -> None:  # noqa: FBT001 - the pair that local commands return
-    """The last line, in exactly the form that callers of the old scripts read."""
-    click.echo(json.dumps({"success": success, "resultFile": result_file}, ensure_ascii=False))
+def say_result(work: Callable[[], tuple[bool, str]]) -> None:
+    """The last line, in exactly the form that callers of the old scripts read, also when nothing could be done."""
+    success, result_file = False, ""
+    try:
+        success, result_file = work()
+    finally:
+        click.echo(json.dumps({"success": success, "resultFile": result_file}, ensure_ascii=False))
     sys.exit(0 if success else 1)
 
 

@@ -43,5 +43,6 @@ def set_up_logging(mask: SecretMask, form: Literal["json", "text"], level: str) 
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    logging.captureWarnings(capture=True)  # celery warns with several lines of text; ours are one line each
     for name in ("celery", "kombu", "amqp", "httpx", "httpcore", "git"):
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLevelName(level)))

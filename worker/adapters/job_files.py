@@ -1,4 +1,4 @@
-"""The job folders below ``<sharedDir>/.kbw/jobs``: atomic artefacts and appended journals, secrets masked on the way in."""
+"""The job folders below ``<sharedDir>/.kbw/jobs``: atomic artefacts, appended journals, secrets masked on the way in."""
 
 from __future__ import annotations
 

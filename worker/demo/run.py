@@ -119,7 +119,11 @@ def _play(stage: Stage, server: GitServer, process: subprocess.Popen[bytes], *, 
         _tell(stage, task_id, result)
     committed = server.head(OWNER, REPO)
     click.echo("\n── Commit ──")
-    click.echo(server.git(OWNER, REPO, "-c", "core.quotePath=false", "show", "--stat", committed) if committed != head else "no commit was made")
+    click.echo(
+        server.git(OWNER, REPO, "-c", "core.quotePath=false", "show", "--stat", committed)
+        if committed != head
+        else "no commit was made"
+    )
     _tell_places(stage, server)
     passed = all(result.get("success") for result in results.values())
     passed = passed and committed != head

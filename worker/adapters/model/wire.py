@@ -106,12 +106,20 @@ class Wire:
         return httpx.Client(
             trust_env=False,
             proxy=self._proxy or None,
-            verify=ssl.create_default_context(cafile=self._ca_file) if self._ca_file else True,
+            verify=self._trust(),
             follow_redirects=False,
             # a model call takes seconds: a fresh connection costs nothing beside it, and a POST that must not be
             # repeated never meets a kept connection which the server has just closed
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
         )
+
+    def _trust(self) -> ssl.SSLContext:
+        """The public authorities that httpx brings, those of this machine, and the configured one."""
+        context = httpx.create_ssl_context(trust_env=False)
+        context.load_default_certs()
+        if self._ca_file:
+            context.load_verify_locations(self._ca_file)
+        return context
 
     def _read(self, response: httpx.Response) -> bytes:
         if response.headers.get("content-encoding", "identity").lower() not in ("", "identity"):

@@ -6,7 +6,7 @@ import importlib
 import re
 from typing import Any, BinaryIO
 
-from worker.adapters.attachments.formats.sink import EnoughError, FormatError, Sink
+from worker.adapters.attachments.formats.sink import EnoughError, FormatError, Sink, cpu_budget
 from worker.adapters.attachments.formats.sniff import sniff
 
 _MODULES = {
@@ -40,6 +40,7 @@ _MAX_UNREADABLE = 0.2
 
 def extract(file: BinaryIO, name: str, limit: int) -> dict[str, object]:
     """``{kind, text, truncated, meta}`` or ``{kind, fault, reason, meta}``; never raises for a file."""
+    cpu_budget.start()
     kind = "unknown"
     sink = Sink(limit + limit // 8 + 64)
     truncated = False

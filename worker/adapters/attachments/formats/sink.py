@@ -53,7 +53,22 @@ class Sink:
         return "".join(self._parts)
 
 
-def check_time() -> None:
-    """Raise ``TIMEOUT`` when this process has used its share of CPU; to be called once a block or page."""
-    if time.process_time() > CPU_BUDGET_S:
-        raise FormatError("TIMEOUT", "used its CPU time")
+class CpuBudget:
+    """What one extraction may still use. One for the process, because a child reads exactly one file."""
+
+    def __init__(self) -> None:
+        self._ends = 0.0
+
+    def start(self) -> None:
+        """From now on."""
+        self._ends = time.process_time() + CPU_BUDGET_S
+
+    def check(self) -> None:
+        """Raise ``TIMEOUT`` when the budget is used up."""
+        if time.process_time() > self._ends:
+            raise FormatError("TIMEOUT", "used its CPU time")
+
+
+cpu_budget = CpuBudget()
+check_time = cpu_budget.check
+"""To be called once a block or page."""

@@ -1,0 +1,132 @@
+"""The main job with real processes: payload file in, result file and commit out, whatever is killed in between."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.system import API_KEY, TOKEN, System, pid_of, running_system, wait_for
+from tests.model_shapes import Reply, Request
+from tests.scripted_model import answer_from_pages
+
+pytestmark = pytest.mark.acceptance
+STAGES = ("prepare", "select", "fetch", "answer", "apply", "commit", "publish")
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Iterator[System]:
+    with running_system(tmp_path) as found:
+        yield found
+
+
+def test_payload_file_in_result_file_and_commit_out(system: System) -> None:
+    up = system.start("up")
+    payload = system.payload(1)
+    system.drop(payload)
+    result = system.results([payload["taskId"]])[payload["taskId"]]
+    assert result["success"], result
+    assert result["commitId"] == system.git.head("team", "kb")
+    assert system.commits_of(payload["taskId"]) == [result["commitId"]]
+    assert result["createdQaPath"] in {entry["path"] for entry in system.catalog()}
+    assert f"]({result['createdQaPath']})" in system.git.git("team", "kb", "show", "HEAD:index.md")
+    assert list(result["timings"]) == ["prepare", "select", "fetch", "answer", "apply", "commit"]
+    assert system.stop(up) == 0
+    assert not (system.shared / ".kbw" / "owner.json").exists()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_worker_killed_in_any_stage_leaves_one_result_and_one_commit(system: System, stage: str) -> None:
+    slow = answer_from_pages()
+
+    def hesitating(request: Request) -> Reply:
+        time.sleep(0.3)
+        return slow(request)
+
+    system.model.rule = hesitating
+    system.git.faults.delay_s = 0.2
+    system.start("up")
+    payload = system.payload(1)
+    task_id = payload["taskId"]
+    system.drop(payload)
+    killed: list[int] = []
+
+    def kill_in_stage() -> bool:
+        for event in system.events(task_id):
+            if event.get("event") == "start" and event.get("stage") == stage:
+                killed.append(pid_of(event["worker"]))
+                os.kill(killed[-1], signal.SIGKILL)
+                return True
+        return False
+
+    wait_for(kill_in_stage, 60.0, system.tail)
+    result = system.results([task_id])[task_id]
+    assert result["success"], result
+    wait_for(lambda: any(e.get("event") == "finish" for e in system.events(task_id)), 30.0, system.tail)
+    assert system.commits_of(task_id) == [result["commitId"]]
+    assert len([e for e in system.catalog() if e["path"].startswith("qa/")]) == 1
+
+
+def test_two_trees_on_one_repository_share_commits_and_lose_nothing(system: System, tmp_path: Path) -> None:
+    other_home = tmp_path / "other"
+    up = system.start("up")
+    wait_for(lambda: (system.home / "state" / "valkey" / "server.json").exists(), 30.0, system.tail)
+    with running_system(other_home) as other:
+        # a second tree with its own shared directory, caches and Valkey, on the repository of the first
+        changes = {name: system.environment[name] for name in ("GITEA_URL",)}
+        other.git = system.git
+        other.start("up", **changes)
+        payloads = [(system if n % 2 else other, (system if n % 2 else other).payload(n)) for n in range(40)]
+        for place, payload in payloads:
+            place.drop(payload)
+        wait_for(lambda: system.git.counts.pushes >= 1, 60.0, system.tail)
+        system.git.commit("team", "kb", {"concepts/foreign.md": "# 外来页面\n".encode()}, message="A person's edit")
+        results = [place.results([payload["taskId"]], 120.0)[payload["taskId"]] for place, payload in payloads]
+    assert all(result["success"] for result in results), [r["errors"] for r in results if not r["success"]]
+    pages = {result["createdQaPath"] for result in results}
+    assert len(pages) == 40
+    assert pages == {entry["path"] for entry in system.catalog() if entry["path"].startswith("qa/")}
+    tree = system.git.git(
+        "team", "kb", "-c", "core.quotePath=false", "ls-tree", "-r", "--name-only", "HEAD"
+    ).splitlines()
+    assert pages | {"concepts/foreign.md"} <= set(tree)
+    assert all(len(system.commits_of(payload["taskId"])) == 1 for _, payload in payloads)
+    assert system.git.counts.pushes < 40
+    assert system.stop(up) == 0
+
+
+def test_the_tokens_are_nowhere_to_be_found(system: System) -> None:
+    system.start("up")
+    payload = system.payload(1, question=f"租约到期之后会怎样？我的令牌是 {TOKEN}")
+    system.git.faults.delay_s = 0.1
+    system.drop(payload)
+    arguments: set[bytes] = set()
+
+    def done() -> bool:
+        for process in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                arguments.add(process.read_bytes())
+            except OSError:
+                continue
+        return system.result(payload["taskId"]) is not None
+
+    wait_for(done, 60.0, system.tail)
+    assert arguments, "no process was seen"
+    for secret in (TOKEN, API_KEY):
+        assert not [line for line in arguments if secret.encode() in line]
+        for place in (system.shared, system.home / "cache", system.home):
+            files = [p for p in place.rglob("*") if p.is_file() and system.home / "git" not in p.parents]
+            own = system.shared / "payloads"  # what the backend itself wrote stays as it is
+            found = [p for p in files if secret.encode() in _bytes(p) and own not in p.parents]
+            assert not found, found
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
