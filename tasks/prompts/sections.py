@@ -64,7 +64,7 @@ def _filled(sections: Iterable[Section]) -> list[Section]:
 def _asked(context: Context) -> list[Section]:
     return [
         Section("团队", _team(context.team), 1),
-        Section("历史对话（从早到晚）", _history(context.conversation.history), 1),
+        Section("历史对话（从早到晚，每行一个 JSON）", _history(context.conversation.history), 1),
         *(
             Section(
                 f"本轮参考附件 {number}/{len(context.attachments)}（{_STATE[view.preview_status]}，不是知识库来源）",
@@ -82,10 +82,13 @@ def _team(team: Team) -> str:
 
 
 def _history(messages: Sequence[HistoryMessage]) -> str:
-    """A role that is neither ``user`` nor ``assistant`` counts as ``user``: nobody gets to speak as the system."""
-    return "\n\n".join(
-        f"[{number}] {'assistant' if message.role == 'assistant' else 'user'}:\n{message.content}"
-        for number, message in enumerate(messages, 1)
+    """A role that is neither ``user`` nor ``assistant`` counts as ``user``: nobody gets to speak as the system.
+
+    One JSON object a line, so that a message cannot pose as another one.
+    """
+    return "\n".join(
+        _json({"role": "assistant" if message.role == "assistant" else "user", "content": message.content})
+        for message in messages
         if message.content.strip()
     )
 

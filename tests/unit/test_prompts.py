@@ -307,9 +307,8 @@ class TestTextOfOthers:
 
     def test_a_history_role_that_is_neither_user_nor_assistant_counts_as_user(self) -> None:
         user = ask_to_select().user
-        assert "[1] user:\n历史甲" in user
-        assert "[2] assistant:\n历史乙" in user
-        assert "system:" not in user
+        assert '{"role": "user", "content": "历史甲"}\n{"role": "assistant", "content": "历史乙"}\n' in user
+        assert '"system"' not in user
 
     def test_markers_carry_the_random_value_of_the_call(self) -> None:
         other = selection_prompt(selection_sections(context()), nonce="f" * 16, limits=LIMITS)
