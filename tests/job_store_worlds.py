@@ -68,14 +68,15 @@ def new_job(
     return NewJob(task_id, digest, "kb_query", stage, lane, deadline_s, "file", result_file, "00-trace-01")
 
 
-def fake_world(policy: StorePolicy = POLICY) -> World:
-    time = [1_000_000.0]
-    records = FakeJobRecords(lambda: time[0], policy)
+def fake_world(policy: StorePolicy = POLICY, ticking: Callable[[], float] = lambda: 1_000_000.0) -> World:
+    """``ticking`` is the clock that runs on by itself; by default time only passes when the test says so."""
+    passed = [0.0]
+    records = FakeJobRecords(lambda: ticking() + passed[0], policy)
 
     def advance(seconds: float) -> None:
-        time[0] += seconds
+        passed[0] += seconds
 
-    return World(records, advance, lambda: time[0])
+    return World(records, advance, records.now)
 
 
 def server_world(url: str, policy: StorePolicy = POLICY) -> World:
