@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 from markdown_it.token import Token
 
-from tasks.rules.markdown_blocks import parse
+from tasks.rules.markdown_blocks import parse, split_lines
 from tasks.rules.wordings import CHINESE, WORDINGS, Wording
 
 _HEADING = re.compile(r" {0,3}#{1,6}(?:\s|$)")
+_HEAD = 5_000  # a first line that begins later is none
 _LEADING_MARKS = re.compile(r"[\s>*_~`-]+")
 
 
@@ -53,7 +54,7 @@ def find_supplement(text: str, wording: Wording, evidence_paths: Sequence[str]) 
 
 def labelled(text: str, supplement: Supplement, label: str) -> str:
     """``text`` with ``label`` as a line of its own above the supplement."""
-    lines = parse(text).lines
+    lines = split_lines(text)
     before, after = "".join(lines[: supplement.start]), "".join(lines[supplement.start :])
     return "\n\n".join(part for part in (before.rstrip(), f"**{label}**", after) if part)
 
@@ -112,7 +113,7 @@ def _is_own(text: str, wording: Wording, evidence_paths: Sequence[str]) -> bool:
 
 
 def _first_line(text: str) -> str:
-    markdown = parse(text)
+    markdown = parse(text[:_HEAD])
     for block in _blocks(markdown.tokens, markdown.lines):
         if block.kind == "heading_open":
             continue

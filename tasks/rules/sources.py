@@ -29,6 +29,7 @@ _LIKE_NAME = re.compile(
     rf"{_SUFFIX}",
     re.IGNORECASE,
 )
+_MENTIONED = re.compile(r"来源|参考(?:资料|文献|页面)|reference|source", re.IGNORECASE)
 _ONE_LINE = re.compile(r"参考来源\s*[:：]\s*(.+)")
 _REFERENCE = re.compile(r"《[^《》]*》|https?://\S+|[^\s、，,；;|：:]+\.md\b")
 _BETWEEN_REFERENCES = re.compile(r"[\s、，,；;|｜和与及（）()。.`*_\[\]-]*")
@@ -53,6 +54,8 @@ def section(sources: Sequence[AnswerSource]) -> str:
 def without_sections(text: str) -> str:
     """``text`` without any 参考来源 section of the model's own, at any heading level, also in quotes and lists."""
     for _ in range(_MAX_ROUNDS):
+        if not _MENTIONED.search(text):
+            break  # spares most answers the parsing
         markdown = parse(text)
         doomed = {line for start, end in _sections(markdown) for line in range(start, end)}
         if not doomed:

@@ -102,12 +102,15 @@ def _safe_body(text: str, links: Links) -> SafeText:
     Each of the two can lay bare work for the other (``## 参考<b></b>来源``), so they take turns until nothing changes.
     """
     dropped_links = dropped_images = 0
+    text = without_sections(text)
     for _ in range(_MAX_ROUNDS):
-        safe = make_safe(without_sections(text), links)
+        safe = make_safe(text, links)
         dropped_links, dropped_images = dropped_links + safe.dropped_links, dropped_images + safe.dropped_images
-        if safe.text == text:
+        text = without_sections(safe.text)
+        if text == safe.text:
             break
-        text = safe.text
+    else:
+        text = make_safe(text, links).text  # never the last word to the one that does not look for harm
     return SafeText(text, dropped_links, dropped_images)
 
 
