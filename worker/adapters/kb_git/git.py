@@ -7,7 +7,6 @@ child, scoped to the base URL (never in argv, a URL, a config file, a log line o
 
 from __future__ import annotations
 
-import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from tasks.errors import Code, JobError, PermanentError, TransientError
 from worker.adapters.kb_git.cat_file import Blob, CatFile
+from worker.adapters.kb_git.lookup import GitLimits, RemoteHead, check_branch, check_hex, remote_head
 from worker.adapters.kb_git.process import DamagedError, Done, GitProcess
 from worker.adapters.kb_git.remote import PushReport, Remote
 
@@ -30,6 +30,8 @@ __all__ = [
     "RemoteHead",
     "Signature",
     "TreeEntry",
+    "check_branch",
+    "check_hex",
     "remote_head",
 ]
 
@@ -39,28 +41,9 @@ NULL_ID = "0" * 40
 HEAD_REF = "refs/kbw/head"
 """The mirror's note of what was fetched last; set only after all objects of that commit are there."""
 
-_HEX = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\Z")
-_BRANCH = re.compile(r"(?![-/.])(?!.*(?:\.\.|//|@\{|\.lock(?:/|\Z)|/\.|\.\Z|/\Z))[^\x00-\x20\x7f~^:?*\[\\]+\Z")
 _DAMAGE = ("unable to read", "is corrupt", "bad object", "not a git repository", "unable to find", "loose object")
 _NOT_GIVEN = ("not our ref", "unadvertised object", "couldn't find remote ref")
 _MACHINE = ("no space left", "disk quota", "permission denied", "read-only file system", "too many open files")
-
-
-@dataclass(frozen=True)
-class GitLimits:
-    """Seconds that one git process may live: a look at the remote, a transfer, work on the mirror alone."""
-
-    lookup_s: float = 30.0
-    transfer_s: float = 600.0
-    local_s: float = 60.0
-
-
-@dataclass(frozen=True)
-class RemoteHead:
-    """The remote's default branch (``main``, no prefix) and its commit; both ``""`` when the repository is empty."""
-
-    branch: str
-    commit: str
 
 
 @dataclass(frozen=True)
@@ -90,20 +73,6 @@ class Signature:
     name: str
     email: str
     time: int
-
-
-def check_hex(revision: str) -> str:
-    """``revision`` if it is a full hex id; anything else (``HEAD``, ``--option``, ``main^``) is a ``ValueError``."""
-    if not _HEX.match(revision):
-        raise ValueError("a revision must be 40 or 64 lower-case hex digits")
-    return revision
-
-
-def check_branch(branch: str) -> str:
-    """``branch`` if it can stand after ``refs/heads/`` (git-check-ref-format), else ``ValueError``."""
-    if not _BRANCH.match(branch):
-        raise ValueError("not a branch name")
-    return branch
 
 
 class BareRepo:
@@ -350,48 +319,6 @@ def _is_name(path: str) -> bool:
 def _shows(stderr: str, signs: Sequence[str]) -> bool:
     said = stderr.lower()
     return any(sign in said for sign in signs)
-
-
-def remote_head(remote: Remote, limits: GitLimits | None = None) -> RemoteHead:
-    """The default branch of ``remote`` and its commit, asked now, without any repository on disk.
-
-    A default branch that was deleted or renamed on the server falls back to the only branch, ``main`` or ``master``.
-    """
-    limits = limits or GitLimits()
-    args = ["ls-remote", "--quiet", "--symref", "--", remote.url, "HEAD", "refs/heads/*"]
-    done = GitProcess(remote, None).run(args, limits.lookup_s)
-    if done.status != 0:
-        raise remote.error(done.stderr)
-    heads, head = _advertised(done.text)
-    if not heads:
-        return RemoteHead("", "")
-    branch = next((name for name in (head, "main", "master") if name in heads), None)
-    if branch is None and len(heads) == 1:
-        branch = next(iter(heads))
-    if branch is None:
-        raise PermanentError(
-            Code.KB_NOT_FOUND,
-            en=f"{remote.name} at {remote.host} has {len(heads)} branches but no default branch: set one in the server",
-            zh=f"知识库 {remote.name} 没有默认分支，请在 {remote.host} 上设置默认分支。",
-        )
-    return RemoteHead(branch, heads[branch])
-
-
-def _advertised(text: str) -> tuple[dict[str, str], str]:
-    """Branches with their commits, and the branch that ``HEAD`` names (of equal ones when it names only a commit)."""
-    heads: dict[str, str] = {}
-    head, head_commit = "", ""
-    for line in text.splitlines():
-        value, _, name = line.partition("\t")
-        if name == "HEAD" and value.startswith("ref: refs/heads/"):
-            head = value.removeprefix("ref: refs/heads/")
-        elif name == "HEAD":
-            head_commit = value
-        elif name.startswith("refs/heads/"):
-            heads[name.removeprefix("refs/heads/")] = check_hex(value)
-    if not head and head_commit:
-        head = next((name for name, commit in heads.items() if commit == head_commit), "")
-    return heads, head
 
 
 def _path(raw: bytes) -> str:

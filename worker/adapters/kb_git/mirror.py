@@ -121,9 +121,10 @@ class Mirror:
 
     def _look(self) -> _Look:
         began = self._clock.now()
+        before = self._noted()
         try:
             head = remote_head(self.remote, self._limits)
-            commit = self.run(lambda repo: _bring(repo, head)) if head.commit else ""
+            commit = self.run(lambda repo: _bring(repo, head, before.commit)) if head.commit else ""
             look = _Look(began, head.branch, commit)
         except JobError as error:
             look = _Look(began, code=error.code, en=error.en, zh=error.zh, retryable=isinstance(error, TransientError))
@@ -132,12 +133,17 @@ class Mirror:
 
     def _known(self, oldest: float) -> _Look | None:
         """The noted look if it is no older than ``oldest``, not from the future, and the mirror is still there."""
+        look = self._noted()
+        current = oldest <= look.at <= self._clock.now() + _CLOCK_SLACK_S
+        return look if current and (not look.commit or (self.path / "HEAD").exists()) else None
+
+    def _noted(self) -> _Look:
+        """The last look, however old; a note that is missing or cannot be read counts as none."""
         try:
             look = _Look(**json.loads(self._beside(".json").read_bytes()))
-            current = oldest <= look.at <= self._clock.now() + _CLOCK_SLACK_S
+            return look if isinstance(look.at, int | float) else _Look()
         except (OSError, ValueError, TypeError):
-            return None
-        return look if current and (not look.commit or (self.path / "HEAD").exists()) else None
+            return _Look()
 
     def _note(self, look: _Look) -> None:
         target = self._beside(".json")
@@ -301,9 +307,13 @@ class _FileLock:
         self._descriptor = -1
 
 
-def _bring(repo: BareRepo, head: RemoteHead) -> str:
-    """All objects of ``head`` into the mirror; the commit that came, which is newer if someone pushed meanwhile."""
-    if repo.fetched() == head.commit and repo.has(head.commit):
+def _bring(repo: BareRepo, head: RemoteHead, before: str) -> str:
+    """All objects of ``head`` into the mirror; the commit that came, which is newer if someone pushed meanwhile.
+
+    ``before`` was brought whole by the last look. That a commit is here says nothing about its pages: a committer puts
+    commits of its own here, and the remote's may lie half in a push that was cut off.
+    """
+    if head.commit == before and repo.has(before):
         return head.commit
     commit = repo.fetch(head.branch)
     if repo.pack_count() > _MAX_PACKS:
