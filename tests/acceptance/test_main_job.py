@@ -24,6 +24,14 @@ def system(tmp_path: Path) -> Iterator[System]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    """One tree of processes for all kill tests: it has to survive every one of them."""
+    with running_system(tmp_path_factory.mktemp("running")) as found:
+        found.start("up")
+        yield found
+
+
 def test_payload_file_in_result_file_and_commit_out(system: System) -> None:
     up = system.start("up")
     payload = system.payload(1)
@@ -40,35 +48,32 @@ def test_payload_file_in_result_file_and_commit_out(system: System) -> None:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_worker_killed_in_any_stage_leaves_one_result_and_one_commit(system: System, stage: str) -> None:
-    slow = answer_from_pages()
+def test_a_worker_killed_in_any_stage_leaves_one_result_and_one_commit(running: System, stage: str) -> None:
+    willing = answer_from_pages()
 
     def hesitating(request: Request) -> Reply:
         time.sleep(0.3)
-        return slow(request)
+        return willing(request)
 
-    system.model.rule = hesitating
-    system.git.faults.delay_s = 0.2
-    system.start("up")
-    payload = system.payload(1)
+    running.model.rule = hesitating
+    running.git.faults.delay_s = 0.2
+    payload = running.payload(stage)
     task_id = payload["taskId"]
-    system.drop(payload)
-    killed: list[int] = []
+    running.drop(payload)
 
-    def kill_in_stage() -> bool:
-        for event in system.events(task_id):
+    def killed() -> bool:
+        for event in running.events(task_id):
             if event.get("event") == "start" and event.get("stage") == stage:
-                killed.append(pid_of(event["worker"]))
-                os.kill(killed[-1], signal.SIGKILL)
+                os.kill(pid_of(event["worker"]), signal.SIGKILL)
                 return True
         return False
 
-    wait_for(kill_in_stage, 60.0, system.tail)
-    result = system.results([task_id])[task_id]
+    wait_for(killed, 60.0, running.tail)
+    result = running.results([task_id])[task_id]
     assert result["success"], result
-    wait_for(lambda: any(e.get("event") == "finish" for e in system.events(task_id)), 30.0, system.tail)
-    assert system.commits_of(task_id) == [result["commitId"]]
-    assert len([e for e in system.catalog() if e["path"].startswith("qa/")]) == 1
+    wait_for(lambda: any(e.get("event") == "finish" for e in running.events(task_id)), 30.0, running.tail)
+    assert running.commits_of(task_id) == [result["commitId"]]
+    assert [entry["path"] for entry in running.catalog()].count(result["createdQaPath"]) == 1
 
 
 def test_two_trees_on_one_repository_share_commits_and_lose_nothing(system: System, tmp_path: Path) -> None:
