@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import Code
+from worker.cli import main
 from worker.settings import CONFIG_VARIABLE, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,6 +59,21 @@ def test_the_numbers_told_are_the_defaults(name: str) -> None:
 
     assert len(told) == 7
     assert told == [(variable, float(defaults[variable])) for variable, _ in told]
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_every_command_shown_exists(name: str) -> None:
+    shown = set(re.findall(r"\./kbw ([a-z]+)", text(name)))
+
+    assert shown - set(main.commands) == set()
+    assert set(main.commands) - shown == set()
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_every_option_shown_exists(name: str) -> None:
+    for command, rest in re.findall(r"\./kbw ([a-z]+)([^`\n#|]*)", text(name)):
+        options = {option for parameter in main.commands[command].params for option in parameter.opts}
+        assert set(re.findall(r"--[a-z-]+", rest)) <= options
 
 
 def test_both_readmes_show_the_same_code() -> None:
