@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import zipfile
+import zlib
 from xml.sax.saxutils import escape
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
@@ -126,6 +127,21 @@ def pdf(pages: list[str]) -> bytes:
     out += f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n".encode()
     out += b"".join(f"{offset:010} 00000 n \n".encode() for offset in offsets)
     return out + f"trailer << /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n{start}\n%%EOF\n".encode()
+
+
+def pdf_with_stream(size: int) -> bytes:
+    """A PDF whose one page's content unpacks to ``size`` bytes of blanks and then shows nothing."""
+    packer = zlib.compressobj(1)
+    packed = b"".join(packer.compress(b" " * 1_000_000) for _ in range(size // 1_000_000)) + packer.flush()
+    head = (
+        b"%PDF-1.4\n1 0 obj\n<< /Type /Catalog /Pages 2 0 R >>\nendobj\n"
+        b"2 0 obj\n<< /Type /Pages /Count 1 /Kids [3 0 R] >>\nendobj\n"
+        b"3 0 obj\n<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 4 0 R >>\nendobj\n"
+    )
+    stream = (
+        b"4 0 obj\n<< /Filter /FlateDecode /Length %d >>\nstream\n" % len(packed) + packed + b"\nendstream\nendobj\n"
+    )
+    return head + stream + b"trailer << /Root 1 0 R /Size 5 >>\n%%EOF\n"
 
 
 _SECTOR = 512

@@ -42,7 +42,7 @@ def extract(file: BinaryIO, name: str, limit: int) -> dict[str, object]:
     """``{kind, text, truncated, meta}`` or ``{kind, fault, reason, meta}``; never raises for a file."""
     cpu_budget.start()
     kind = "unknown"
-    sink = Sink(limit + limit // 8 + 64)
+    sink = Sink(limit)
     truncated = False
     try:
         group, kind = sniff(file, name)

@@ -22,14 +22,15 @@ class EnoughError(Exception):
 
 
 class Sink:
-    """Collects text up to ``limit`` characters, then raises :class:`EnoughError`.
+    """Collects text up to a little more than ``limit`` characters, then raises :class:`EnoughError`.
 
-    White space at the ends of a piece does not count, because it is mostly dropped later. ``meta`` goes to the
-    attachment's ``metadata``.
+    White space at the ends of a piece does not count, and the margin is there, because tidying takes some away.
+    ``meta`` goes to the attachment's ``metadata``.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self._stop = limit + limit // 8 + 64
         self.meta: dict[str, object] = {}
         self._parts: list[str] = []
         self._visible = 0
@@ -45,7 +46,7 @@ class Sink:
         visible = len(text.strip())
         if visible:
             self._visible += visible
-            if self._visible > self.limit:
+            if self._visible > self._stop:
                 raise EnoughError
 
     def text(self) -> str:

@@ -28,7 +28,8 @@ def read_sheets(names: list[str], read: Callable[[int, Sink], None], sink: Sink)
             cut = True
         total += part.visible
         texts.append(part.text().strip("\n"))
-    shares = fair_shares([len(text) for text in texts], sink.limit, sink.limit)
+    room = max(0, sink.limit - sum(len(name) + 5 for name, text in zip(names, texts, strict=False) if text))
+    shares = fair_shares([len(text) for text in texts], room, room)
     shown = [f"[{name}]\n{text[:share]}" for name, text, share in zip(names, texts, shares, strict=False) if text]
     sink.write("\n\n".join(shown))
     if cut or any(len(text) > share for text, share in zip(texts, shares, strict=True)):
