@@ -119,7 +119,7 @@ def _insufficient_violations(answer: Answer, text: str, evidence: Evidence, payl
         )
     if not insufficient.names_what_is_missing(text, wording):
         yield Violation(MISSING_EVIDENCE_UNNAMED, "开头之后必须说明知识库缺少哪些证据。")
-    supplement = insufficient.find_supplement(text, wording, _paths(evidence))
+    supplement = insufficient.find_supplement(text, wording, _names(evidence))
     if supplement and not payload.answer_policy.allow_non_kb_supplement_when_insufficient:
         yield Violation(
             SUPPLEMENT_NOT_ALLOWED, "本次不允许补充非知识库内容：请删除补充部分，只保留开头说明和缺少的证据。"
@@ -144,8 +144,9 @@ def _foreign(answer: Answer, evidence: Evidence) -> list[str]:
     return [source.path for source in answer.sources if evidence_page(source.path, evidence) is None]
 
 
-def _paths(evidence: Evidence) -> list[str]:
-    return [page.path for page in evidence.evidence_pages]
+def _names(evidence: Evidence) -> list[str]:
+    """How an answer names the pages that were read."""
+    return [name for page in evidence.evidence_pages for name in (page.path, f"《{page.title}》")]
 
 
 def _listed(paths: list[str]) -> str:
@@ -297,7 +298,7 @@ def _with_lawful_supplement(
     it says so itself, or the answer has no source at all. Beside checked sources an unlabelled text may still rest on
     them, so it is labelled and not lost.
     """
-    supplement = insufficient.find_supplement(text, wording, _paths(evidence))
+    supplement = insufficient.find_supplement(text, wording, _names(evidence))
     if supplement is None:
         return text
     allowed = payload.answer_policy.allow_non_kb_supplement_when_insufficient

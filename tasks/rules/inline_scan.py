@@ -170,9 +170,7 @@ class InlineScan:
         opener = self._openers.pop() if self._openers else None
         target = _target(self._text, after) if opener else None
         if opener and target and (opener.image or opener.start >= self._no_link_before):
-            self._resolve(
-                opener, closing, target.end, keep=target.plain and self._links.allows(target.url), target=target
-            )
+            self._resolve(opener, closing, target.end, keep=self._is_allowed(target), target=target)
             return
         if self._text.startswith("(", after):
             self._edit(after, after, "\\")  # no link here, but some renderers are less strict
@@ -189,10 +187,9 @@ class InlineScan:
         self._at = end
         if keep and not opener.image:
             self._no_link_before = opener.start
-            return
-        if target and not opener.image and self._links.allows(target.url) and self._links.allows(_quoted(target.url)):
-            self._no_link_before = opener.start
-            self._edit(closing, end, f"]({_quoted(target.url)})")
+            form = _quoted(self._links.written(target.url)) if target else ""
+            if target and not (target.plain and self._links.written(target.url) == target.url):
+                self._edit(closing, end, f"]({form})")
             return
         if opener.image:
             self._tally.images += 1
@@ -200,6 +197,9 @@ class InlineScan:
             self._tally.links += 1
         self._edit(opener.start, opener.after)
         self._edit(closing, end)
+
+    def _is_allowed(self, target: _Target) -> bool:
+        return self._links.allows(target.url) and self._links.allows(_quoted(target.url))
 
     def _reference(self, opener: _Opener, closing: int) -> tuple[int, bool | None]:
         """Where a reference ends, and whether its definition stays; ``None`` when there is no definition."""

@@ -41,14 +41,14 @@ def names_what_is_missing(text: str, wording: Wording) -> bool:
     return any(item.missing.search(item.cannot.sub("", text, count=1)) for item in (wording, WORDINGS[CHINESE]))
 
 
-def find_supplement(text: str, wording: Wording, evidence_paths: Sequence[str]) -> Supplement | None:
+def find_supplement(text: str, wording: Wording, page_names: Sequence[str]) -> Supplement | None:
     """Where the supplement begins, if there is one."""
     markdown = parse(text)
     blocks = list(_blocks(markdown.tokens, markdown.lines))
     for block in blocks:
         if block.kind not in ("fence", "code_block") and wording.labelled.search(block.text):
             return Supplement(block.start, labelled=True)
-    start = _unlabelled(blocks, wording, evidence_paths)
+    start = _unlabelled(blocks, wording, page_names)
     return None if start is None else Supplement(start, labelled=False)
 
 
@@ -88,7 +88,7 @@ def _blocks(tokens: Sequence[Token], lines: Sequence[str]) -> Iterator[_Block]:
             yield _Block(kind, token.map[0], "".join(lines[token.map[0] : token.map[1]]))
 
 
-def _unlabelled(blocks: Sequence[_Block], wording: Wording, evidence_paths: Sequence[str]) -> int | None:
+def _unlabelled(blocks: Sequence[_Block], wording: Wording, page_names: Sequence[str]) -> int | None:
     heading: int | None = None
     own_section = introduced = opened = False
     for block in blocks:
@@ -97,7 +97,7 @@ def _unlabelled(blocks: Sequence[_Block], wording: Wording, evidence_paths: Sequ
             continue
         if block.kind == "hr":
             continue
-        is_own = not opened or own_section or introduced or _is_own(block.text, wording, evidence_paths)
+        is_own = not opened or own_section or introduced or _is_own(block.text, wording, page_names)
         if not is_own:
             return block.start if heading is None else heading
         opened, heading = True, None
@@ -105,10 +105,10 @@ def _unlabelled(blocks: Sequence[_Block], wording: Wording, evidence_paths: Sequ
     return None
 
 
-def _is_own(text: str, wording: Wording, evidence_paths: Sequence[str]) -> bool:
+def _is_own(text: str, wording: Wording, page_names: Sequence[str]) -> bool:
     words = (wording, WORDINGS[CHINESE])
     return any(item.own.search(text) or item.missing.search(text) for item in words) or any(
-        path in text for path in evidence_paths
+        name in text for name in page_names
     )
 
 

@@ -18,10 +18,14 @@ _GOES_ON = re.compile(r"[.,;:!?]*[A-Za-z0-9/@%&=#+~$_-]")
 
 @dataclass(frozen=True)
 class Links:
-    """``is_page`` knows the visible pages; ``seen`` are the texts in which an allowed URL occurs as a whole."""
+    """``is_page`` knows the visible pages; ``seen`` are the texts in which an allowed URL occurs as a whole.
+
+    ``in_qa``: the text becomes a page in ``qa/``, so that a path from the repository root needs ``../`` to lead there.
+    """
 
     is_page: Callable[[str], bool]
     seen: tuple[str, ...] = ()
+    in_qa: bool = False
 
     def allows(self, target: str) -> bool:
         """Whether ``target``, as a renderer would open it (entities and backslashes resolved), may be kept."""
@@ -30,6 +34,13 @@ class Links:
         if _SCHEME.match(target):
             return bool(_WEB.match(target)) and any(self._occurs(form) for form in {target, unquote(target)})
         return self._names_page(target)
+
+    def written(self, target: str) -> str:
+        """How an allowed ``target`` has to be written so that it leads where it is meant to."""
+        path = unicodedata.normalize("NFC", unquote(target.partition("#")[0])).removeprefix("/")
+        if not self.in_qa or not path or _SCHEME.match(target) or self.is_page(posixpath.normpath(f"qa/{path}")):
+            return target
+        return "../" + target.removeprefix("/").removeprefix("./")
 
     def _is_spaced_page(self, target: str) -> bool:
         """Blanks are the one unsafe character that page paths may hold."""

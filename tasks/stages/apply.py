@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from tasks.contract.answer import Answer, QaEvaluation
 from tasks.contract.context import Context
@@ -154,6 +155,7 @@ def _qa_page(
     """The page, as safe as the answer itself, and what of the model's proposal was not followed."""
     draft = answer.qa
     notes = []
+    links = replace(links, in_qa=True)
     content = _safe_body(draft.content, links).text if len(draft.content) <= limit else ""
     if len(draft.content) > limit:
         message = f"qa.content 超过 {limit} 个字符，QA 页面改用回答正文"
@@ -164,7 +166,7 @@ def _qa_page(
         question=payload.question,
         wanted_path=draft.path,
         title=safe_line(draft.title[:_MAX_TITLE], NO_LINKS).text or safe_line(question, NO_LINKS).text,
-        content=content if content.strip() else body.text,
+        content=content if content.strip() else make_safe(body.text, links).text,
         scenario="",
         evaluation=_safe_evaluation(answer.qa_evaluation) or QaEvaluation(),
         evidence=settled.pages,

@@ -162,6 +162,7 @@ def test_an_unlabelled_supplement_is_found(between: str) -> None:
         "## 缺少的证据\n\n1. 分区表设计\n2. 压测\n\n| 项 | 状态 |\n|---|---|\n| 压测 | 无 |",
         "知识库目前只说明了 AUTO_RANDOM 的用法。\n\n没有找到分区表的页面。",
         "`tech-notes/auto-random.md` 给出了整型主键的做法，未涉及分区表。",
+        "缺少分区表的页面。\n\n《热点处理》只讲定位，最接近的页面是它。",
     ],
 )
 def test_talk_about_the_knowledge_base_is_no_supplement(rest: str) -> None:
