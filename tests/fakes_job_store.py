@@ -81,7 +81,8 @@ class FakeJobRecords(JobRules):
         job = self._held(claim)
         if job is None:
             return False
-        if job.record.cancelled and not self._protected(job):
+        if job.record.cancelled and not self._protected(job) and self._give_up(job):
+            self._announce(claim.task_id)
             return False
         now, endpoint = self.now(), job.record.endpoint
         until = now + self.policy.lease_s

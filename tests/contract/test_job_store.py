@@ -315,9 +315,18 @@ def test_a_running_job_is_told_at_its_next_renewal(world: World) -> None:
     world.accept("a")
     claim = taken(world, "a", "prepare")
     assert world.records.control.cancel("a") == "requested"
+    assert record(world, "a").state == "running"
     assert not world.records.store.renew(claim)
-    assert record(world, "a").cancelled
-    assert world.records.store.checkpoint(claim, "select"), "what is written may be kept"
+    assert world.records.sweep.freed(5) == [("a", "publish")], "its result does not wait for the lease to end"
+    assert not world.records.store.checkpoint(claim, "select")
+    assert world.records.views.failure("a").code == "CANCELLED"
+
+
+def test_a_cancelled_job_that_moves_on_is_stopped_at_the_next_stage(world: World) -> None:
+    world.accept("a")
+    claim = taken(world, "a", "prepare")
+    world.records.control.cancel("a")
+    assert world.records.store.checkpoint(claim, "select")
     assert refused(world, "a", "select").reason == "to_publish"
 
 

@@ -1,7 +1,10 @@
 -- Lengthen the lease while the epoch is ours and nobody cancelled. A slot that ran out is taken anew, or the lease is lost.
 local h = load(a.task_id)
 if not held(h) then return fenced() end
-if h.cancelled == '1' and not is_protected(h) then return cjson.encode({ ok = false }) end
+if h.cancelled == '1' and not is_protected(h) and give_up(h) then
+  announce(a.task_id) -- its worker stops at this answer; the error result need not wait for the lease to end
+  return cjson.encode({ ok = false })
+end
 local lease_until = now + a.lease_s
 local endpoint = h.endpoint or ''
 if endpoint ~= '' then
