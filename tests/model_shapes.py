@@ -12,7 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-TRUNCATION_LINE = "\n\n⚠️ Reply truncated: the model hit its output token limit."
+TRUNCATION_LINE = (
+    "\n\n⚠️ Reply truncated at the model's output token limit. The text above is partial — ask to continue it."
+)
+"""What OpenClaw 2026.9.6 appends, to the letter (``./kbw test --openclaw`` holds it to that)."""
 
 
 @dataclass(frozen=True)

@@ -76,11 +76,13 @@ def running(modules: Path, folder: Path, *, upstream: str, token: str, upstream_
     port = _free_port()
     log, errors = folder / "gateway.log", folder / "stderr.log"
     (folder / "workspace").mkdir()
+    config = folder / CONFIG.name
+    shutil.copyfile(CONFIG, config)  # the gateway writes a last-good copy beside its file
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(folder),
         "OPENCLAW_STATE_DIR": str(folder / "state"),
-        "OPENCLAW_CONFIG_PATH": str(CONFIG),
+        "OPENCLAW_CONFIG_PATH": str(config),
         "OPENCLAW_DISABLE_BONJOUR": "1",
         "OPENCLAW_NO_RESPAWN": "1",
         "OPENCLAW_SKIP_CHANNELS": "1",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
+
+import httpx
 import pytest
 
 from tasks.errors import Code, PermanentError, TransientError
@@ -9,7 +13,7 @@ from worker.adapters.model.discretion import LONGEST, quotable
 from worker.adapters.model.endpoint import Endpoint, problem_with_token, problem_with_url
 from worker.adapters.model.error_table import ROWS, Refusal, Row, as_error, row_for
 from worker.adapters.model.reading import read_answer
-from worker.adapters.model.wire import Answer
+from worker.adapters.model.wire import Answer, translate
 
 OPENCLAW = Endpoint(
     name="openclaw",
@@ -147,6 +151,42 @@ def test_text_parts_are_joined() -> None:
     reply = read_answer(Answer(200, "application/json", body), asked_model="m")
     assert not isinstance(reply, Refusal)
     assert reply.text == "上下"
+
+
+# ---------------------------------------------------------------- connections that cannot be staged without a network
+
+
+def chained(outer: Exception, *causes: Exception) -> Exception:
+    """``outer`` as httpx raises it: the foreign error at the end of the chain."""
+    here = outer
+    for cause in causes:
+        here.__cause__ = cause
+        here = cause
+    return outer
+
+
+@pytest.mark.parametrize(
+    ("error", "fault"),
+    [
+        (chained(httpx.ConnectError("x"), RuntimeError(), socket.gaierror(-2, "Name or service not known")), "name"),
+        (chained(httpx.ConnectError("x"), OSError(111, "Connection refused")), "connect"),
+        (chained(httpx.ConnectError("x"), ssl.SSLCertVerificationError(1, "self-signed certificate")), "certificate"),
+        (chained(httpx.ConnectError("x"), ssl.SSLError(1, "wrong version number")), "tls"),
+        (httpx.ConnectError("x"), "connect"),
+        (httpx.ConnectTimeout("x"), "connect"),
+        (httpx.ProxyError("x"), "connect"),
+        (httpx.ReadTimeout("x"), "timeout"),
+        (httpx.WriteTimeout("x"), "timeout"),
+        (httpx.ReadError("x"), "dropped"),
+        (httpx.WriteError("x"), "dropped"),
+        (httpx.RemoteProtocolError("text of a page"), "dropped"),
+    ],
+)
+def test_every_foreign_exception_has_one_fault_and_its_text_is_ours(error: httpx.HTTPError, fault: str) -> None:
+    translated = translate(error, 30, cut=False)
+    assert translated.fault == fault
+    assert "page" not in str(translated)
+    assert translate(error, 30, cut=True).fault == "timeout", "whatever a cut connection looks like"
 
 
 # ---------------------------------------------------------------- settings

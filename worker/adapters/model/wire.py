@@ -79,7 +79,7 @@ class Wire:
                 data = self._read(response)
         except httpx.HTTPError as error:
             # `from None`: the foreign exception holds our request, and its text may hold bytes of the answer
-            raise _translate(error, timeout, cut=cutter.fired) from None
+            raise translate(error, timeout, cut=cutter.fired) from None
         if cutter.fired:
             raise WireError("timeout", f"no complete answer within {timeout:.0f} s")
         return Answer(
@@ -181,7 +181,8 @@ class _Cutter:
                 return  # closed already: the exchange ended in this very moment
 
 
-def _translate(error: httpx.HTTPError, timeout: float, *, cut: bool) -> WireError:
+def translate(error: httpx.HTTPError, timeout: float, *, cut: bool) -> WireError:
+    """What a foreign exception means. ``cut``: we ended the connection ourselves because the time was over."""
     if cut or isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout | httpx.PoolTimeout):
         return WireError("timeout", f"no complete answer within {timeout:.0f} s")
     if isinstance(error, httpx.ConnectTimeout):
@@ -190,9 +191,9 @@ def _translate(error: httpx.HTTPError, timeout: float, *, cut: bool) -> WireErro
         return WireError("connect", "the configured proxy refuses the connection")
     for cause in _causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
-            return WireError("certificate", cause.verify_message or "certificate verify failed")
+            return WireError("certificate", getattr(cause, "verify_message", "") or "certificate verify failed")
         if isinstance(cause, ssl.SSLError):
-            return WireError("tls", cause.reason or type(cause).__name__)
+            return WireError("tls", getattr(cause, "reason", "") or type(cause).__name__)
         if isinstance(cause, socket.gaierror):
             return WireError("name", cause.strerror or "name lookup failed")
         if isinstance(cause, OSError) and isinstance(error, httpx.ConnectError):
