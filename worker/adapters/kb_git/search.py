@@ -12,7 +12,7 @@ import threading
 import unicodedata
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -21,15 +21,17 @@ from tasks.kb.headings import headings
 MAX_PASSAGE = 1_200
 
 _K1, _B = 1.5, 0.75
-_TITLE, _KEYWORD, _HEADING, _PATH = 2.0, 0.7, 0.5, 0.5
+_TITLE, _KEYWORD, _HEADING, _PATH = 2.5, 0.7, 0.5, 0.5
 _MIN_PASSAGE = 400
 _MAX_QUERY_TERMS = 200
 _PASSAGE_TERMS = 12
 _MAX_WORD = 64
 
 _CJK = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
-_RUN = re.compile(f"([{_CJK}]+)|([^\\W{_CJK}]+)")
-_WORD_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\x00-\x7f]+")
+_BIGRAM = re.compile(f"(?=([{_CJK}]{{2}}))[{_CJK}]")
+_LONE = re.compile(f"(?<![{_CJK}])[{_CJK}](?![{_CJK}])")
+_WORD = re.compile(f"[^\\W{_CJK}]+")
+_WORD_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _LINE = re.compile(r"[^\n]*\n|[^\n]+\Z")
 _ASKING = re.compile(
     "请问|请教|为什么|为啥|怎么样|怎样|怎么|如何|什么|哪些|哪个|哪里|是否|能否|可否|多少|有没有|是不是|能不能|可不可以|"
@@ -98,7 +100,7 @@ class SearchIndex:
         if number is None:
             number = self._numbers[document.key] = len(self._documents)
             counts, boosts = weigh(document)
-            self._documents.append(_Indexed(document.path, document.body, counts.total(), _borders(document.body)))
+            self._documents.append(_Indexed(document, counts.total()))
             for term in counts.keys() | boosts.keys():
                 postings = self._postings.setdefault(term, _Postings())
                 postings.add(number, counts.get(term, 0), boosts.get(term, 0.0))
@@ -144,7 +146,7 @@ class View:
 
     def _hit(self, number: int, score: float, worth: dict[str, float]) -> Hit:
         document = self._index.document(number)
-        return Hit(document.path, round(score, 6), best_passage(document.body, document.borders, worth))
+        return Hit(document.path, round(score, 6), document.best_passage(worth))
 
 
 class _Postings:
@@ -163,41 +165,58 @@ class _Postings:
         self.numbers.append(number)  # last, so that a reader without the lock never sees a number without the rest
 
 
-@dataclass(frozen=True)
 class _Indexed:
-    path: str
-    body: str
-    length: int
-    borders: tuple[int, ...]
+    """A document's text for passages. ``lowered`` is kept: lowering 60 pages a question costs too much."""
+
+    __slots__ = ("body", "borders", "length", "lowered", "path")
+
+    def __init__(self, document: Document, length: int) -> None:
+        self.path = document.path
+        self.body = document.body
+        self.length = length
+        lowered = document.body.lower()
+        self.lowered = lowered if len(lowered) == len(document.body) else document.body  # else offsets would differ
+        self.borders = _borders(document.body)
+
+    def best_passage(self, worth: dict[str, float]) -> str:
+        """The piece between two neighbouring borders that holds most of the terms, by worth; the first of equals."""
+        best, best_score = (0, 0), -1.0
+        for start, end in pairwise(self.borders):
+            score = sum(value for term, value in worth.items() if self.lowered.find(term, start, end) >= 0)
+            if score > best_score:
+                best, best_score = (start, end), score
+        return self.body[slice(*best)].strip()
 
 
 # ---------------------------------------------------------------- terms
 
 
-def terms(text: str) -> Iterator[str]:
+def count_terms(text: str) -> Counter[str]:
     """Search terms of ``text``: bigrams of CJK runs (a lone character as it is), lower-cased words, and the parts of
-    camelCase, snake_case and kebab-case words beside the whole.
+    camelCase and snake_case words beside the whole.
     """
-    for run in _RUN.finditer(unicodedata.normalize("NFKC", text)):
-        if cjk := run[1]:
-            yield from map("".join, pairwise(cjk)) if len(cjk) > 1 else (cjk,)
-        else:
-            yield from _word_terms(run[2])
+    text = unicodedata.normalize("NFKC", text)
+    counts = Counter(_BIGRAM.findall(text))
+    counts.update(_LONE.findall(text))
+    for word, count in Counter(_WORD.findall(text)).items():
+        for term in _word_terms(word):
+            counts[term] += count
+    return counts
 
 
-def _word_terms(word: str) -> Iterator[str]:
+def _word_terms(word: str) -> set[str]:
     whole = word.lower()[:_MAX_WORD]
-    yield whole
-    if word != whole or "_" in word or not word.isalpha():
-        parts = [part.lower() for part in _WORD_PART.findall(word[:_MAX_WORD])]
-        if len(parts) > 1 or parts != [whole]:
-            yield from (part for part in parts if part != whole)
+    parts = _WORD_PART.findall(word[:_MAX_WORD]) if word.isascii() else []
+    return {whole, *(part.lower() for part in parts)}
 
 
 def question_terms(question: str) -> dict[str, float]:
     """The question's terms with their weights; words that only ask (如何, 什么, how) are left out if others remain."""
     text = unicodedata.normalize("NFKC", question)
-    found = Counter(term for term in terms(_ASKING.sub(" ", text)) if term not in _STOP_WORDS) or Counter(terms(text))
+    found = count_terms(_ASKING.sub(" ", text))
+    for word in _STOP_WORDS:
+        del found[word]
+    found = found or count_terms(text)
     return {term: 1.0 + math.log(count) for term, count in found.most_common(_MAX_QUERY_TERMS)}
 
 
@@ -207,28 +226,17 @@ def weigh(document: Document) -> tuple[Counter[str], dict[str, float]]:
     A boost stands beside the body's frequency instead of adding to it: BM25 saturates, and a page that only mentions a
     term often would count like the page that is about it. A short title is worth more a term than a long one.
     """
-    title = set(terms(document.title))
+    title = set(count_terms(document.title))
     boosts = dict.fromkeys(title, _TITLE / (1 + math.log(len(title) or 1)))
     fields = [(_KEYWORD, document.keywords), (_PATH, [document.path.removesuffix(".md")])]
     fields.append((_HEADING, [heading.text for heading in headings(document.body)]))
     for weight, texts in fields:
-        for term in {term for text in texts for term in terms(text)}:
+        for term in count_terms("\n".join(texts)):
             boosts[term] = boosts.get(term, 0.0) + weight
-    return Counter(terms(document.body)), boosts
+    return count_terms(document.body), boosts
 
 
 # ---------------------------------------------------------------- passages
-
-
-def best_passage(body: str, borders: Sequence[int], worth: dict[str, float]) -> str:
-    """The piece between two neighbouring ``borders`` that holds most of the terms, by worth; the first of equals."""
-    best, best_score = "", -1.0
-    for start, end in pairwise(borders):
-        piece = body[start:end].lower()
-        score = sum(value for term, value in worth.items() if term in piece)
-        if score > best_score:
-            best, best_score = body[start:end], score
-    return best.strip()
 
 
 def _borders(body: str) -> tuple[int, ...]:

@@ -34,10 +34,9 @@ _BINARY_PROBE = 8_000
 
 @dataclass(frozen=True)
 class _Content:
-    """One blob as a page: what it says, independent of where it lies. ``text`` is the whole file, decoded."""
+    """One blob as a page: what it says, independent of where it lies."""
 
     blob: str
-    text: str
     page: Page
     odd: tuple[tuple[str, str], ...] = ()
     """Codes and Chinese remarks about the file itself."""
@@ -181,7 +180,10 @@ class GitSnapshot:
     def read(self, path: str) -> str | None:
         """See the port. Only visible pages are there; a file over 2 MiB is cut."""
         entry = self._listing.entries.get(path)
-        return self._contents([entry])[0].text if entry else None
+        if entry is None:
+            return None
+        found = self._mirror.run(lambda repo: next(_blobs(repo, [entry.blob])))
+        return _decoded(found.data, found.size > len(found.data))[0]
 
     def index_text(self, limit: int) -> str:
         """See the port."""
@@ -295,10 +297,16 @@ def _catalog(repo: BareRepo, entry: TreeEntry | None) -> tuple[catalog_file.Cata
 
 
 def _analysed(repo: BareRepo, blobs: Sequence[str]) -> Iterator[tuple[str, _Content]]:
+    for found in _blobs(repo, blobs):
+        yield found.id, _analyse(found)
+
+
+def _blobs(repo: BareRepo, blobs: Sequence[str]) -> Iterator[Blob]:
+    """The first 2 MiB of each."""
     for blob, found in repo.read_many(blobs, MAX_PAGE_BYTES):
         if found is None:
             raise DamagedError(f"object {blob} is missing")
-        yield blob, _analyse(found)
+        yield found
 
 
 def _analyse(found: Blob) -> _Content:
@@ -311,7 +319,7 @@ def _analyse(found: Blob) -> _Content:
         odd.append(("PAGE_BINARY", "是二进制文件，无法作为文本读取"))
     elif guess:
         odd.append(("PAGE_ENCODING", f"不是 UTF-8 编码，按 {guess} 解读，可能有误"))
-    return _Content(found.id, text, read_page(text), tuple(odd))
+    return _Content(found.id, read_page(text), tuple(odd))
 
 
 def _decoded(data: bytes, cut: bool) -> tuple[str, str | None]:  # noqa: FBT001  # private, named at each call
