@@ -23,7 +23,7 @@ from tasks.stages.job import Job
 
 log = logging.getLogger("kbw.job")
 
-COMMITTER_TTL_S = 60.0
+
 MAX_BATCH = 64
 MAX_ROUNDS = 1_000
 INTERNAL_TRIES = 2
@@ -34,7 +34,7 @@ class Fleet:
     """What the shells need beside the ports of the stages; built once a process in ``worker/bootstrap.py``.
 
     ``wake(pipeline, stage, task_id)`` sends a wake-up call. ``worker`` names this process in leases and journals.
-    Leases are renewed every ``renew_s`` seconds, a quarter of their length.
+    Leases and locks last ``lease_s`` seconds and are renewed four times in that.
     """
 
     ports: Ports
@@ -45,7 +45,7 @@ class Fleet:
     wake: Callable[[Pipeline, str, str], None]
     pipeline_of: Callable[[str], Pipeline]
     worker: str
-    renew_s: float = 15.0
+    lease_s: float = 60.0
 
 
 def register_shells(app: Celery, pipeline: Pipeline, fleet: Callable[[], Fleet]) -> None:
@@ -194,7 +194,7 @@ def drain(fleet: Fleet, pipeline: Pipeline, step: Step, task_id: str) -> None:
     repo = _repo_of(fleet, task_id)
     lock = f"{pipeline.task_name(step.name)}:{repo}"
     for _ in range(MAX_ROUNDS):
-        if not fleet.sweep.lock(lock, fleet.worker, COMMITTER_TTL_S):
+        if not fleet.sweep.lock(lock, fleet.worker, fleet.lease_s):
             return
         try:
             worked = drain_once(fleet, pipeline, step, repo, lock)
@@ -247,11 +247,11 @@ def kept(fleet: Fleet, claimed: Sequence[tuple[Claim, Job]], lock: str = "") -> 
     done = Event()
 
     def renew() -> None:
-        while not done.wait(fleet.renew_s):
+        while not done.wait(fleet.lease_s / 4):
             for claim, _ in claimed:
                 fleet.jobs.renew(claim)
             if lock:
-                fleet.sweep.lock(lock, fleet.worker, COMMITTER_TTL_S)
+                fleet.sweep.lock(lock, fleet.worker, fleet.lease_s)
 
     def guard_of(claim: Claim) -> Callable[[], None]:
         def guard() -> None:

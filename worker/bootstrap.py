@@ -208,7 +208,7 @@ class Workshop:
             wake=wake,
             pipeline_of=pipeline_of,
             worker=worker_name(self.clock.token(3)),
-            renew_s=self.settings.job.lease_s / 4,
+            lease_s=self.settings.job.lease_s,
         )
 
 
