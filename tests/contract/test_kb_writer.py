@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import subprocess
 import threading
 import unicodedata
@@ -631,6 +632,41 @@ def test_the_same_task_on_two_machines_at_once_is_committed_once(git: GitRig) ->
         receipts = list(pool.map(lambda writer: only(writer.commit(REPO, [change("query-1-2")])), writers))
     assert len({receipt.commit_id for receipt in receipts}) == 1
     assert sum("Task-Id: query-1-2" in message for message in git.messages()) == 1
+
+
+def test_writers_of_one_machine_queue_up_instead_of_racing(git: GitRig) -> None:
+    writers = [git.another("shared") for _ in range(5)]
+    with ThreadPoolExecutor(5) as pool:
+        batches = pool.map(lambda n: writers[n].commit(REPO, [change(f"query-{n}-0", f"问题 {n}")]), range(5))
+        receipts = [only(batch) for batch in batches]
+    assert git.server.counts.pushes == len({receipt.commit_id for receipt in receipts}) == 5
+    assert len(entries(git.files())) == 6
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.1, 0.2, 0.4, 0.8])
+def test_a_writer_killed_at_any_moment_leaves_one_commit_when_it_is_done_again(git: GitRig, after_s: float) -> None:
+    """The process is killed with its git processes; whether its push arrived is the server's secret."""
+    only(git.another("killed").commit(REPO, [change("query-0-0", "热身")]))
+    context = multiprocessing.get_context("spawn")
+    begun = context.Event()
+    process = context.Process(target=commit_alone, args=(git.server.url, git.cache / "killed", begun))
+    process.start()
+    assert begun.wait(60)
+    process.join(after_s)
+    process.kill()
+    process.join()
+    receipts = git.another("killed").commit(REPO, [change("query-1-2"), change("query-3-4", "别的")])
+    trailers = git.git("log", "--format=%(trailers:key=Task-Id,valueonly)", "main").split()
+    assert sorted(trailers) == ["query-0-0", "query-1-2", "query-3-4"]
+    assert {receipt.path for receipt in receipts} < set(entries(git.files()))
+    git.git("fsck", "--strict")
+
+
+def commit_alone(url: str, cache: Path, begun: Any) -> None:
+    """A process of its own that writes two pages and says when it begins."""
+    begun.set()
+    mirrors = Mirrors(cache, url, "bot", "demo-token", SystemClock())
+    Committer(mirrors, SystemClock(), "kb-bot").commit(REPO, [change("query-1-2"), change("query-3-4", "别的")])
 
 
 # ---------------------------------------------------------------- the real knowledge base

@@ -20,13 +20,14 @@ from worker.adapters.kb_git.commit_history import TaskTable
 from worker.adapters.kb_git.commit_objects import GitHead, write_commit
 from worker.adapters.kb_git.commit_plan import CATALOG, FOLDER, plan_batch
 from worker.adapters.kb_git.git import BareRepo, RemoteHead, Signature
-from worker.adapters.kb_git.mirror import Mirror, Mirrors
+from worker.adapters.kb_git.mirror import FileLock, Mirror, Mirrors
 from worker.adapters.kb_git.remote import PushReport
 
 MAX_TRIES = 8
 BIG_CATALOG_BYTES = 1 << 20
 
 _FIRST_BRANCH = "main"
+_TURN_S = 60.0
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 _RETRY_AFTER_S = 5.0
@@ -52,8 +53,8 @@ class Committer:
         """``author``: the bot's name; ``email``: by default the address by which Gitea finds the bot's account."""
         self._mirrors = mirrors
         self._clock = clock
-        self._author = author
-        self._email = email or f"{author}@noreply.localhost"
+        self._author = author or "kbw"
+        self._email = email or f"{self._author}@noreply.localhost"
         self._max_tries = max_tries
 
     def commit(self, repo: RepoRef, changes: Sequence[Change]) -> list[Receipt]:
@@ -62,7 +63,7 @@ class Committer:
         if not unique:
             return []
         try:
-            receipts = self._commit(self._mirrors.of(repo), unique)
+            receipts = self._in_turn(self._mirrors.of(repo), unique)
         except PermanentError as error:
             if error.code in (Code.KB_AUTH, Code.KB_NOT_FOUND):
                 raise
@@ -76,6 +77,12 @@ class Committer:
             ) from error
         by_task = {receipt.task_id: receipt for receipt in receipts}
         return [by_task[change.task_id] for change in changes]
+
+    def _in_turn(self, mirror: Mirror, changes: Sequence[Change]) -> list[Receipt]:
+        """Writers of one machine queue up instead of racing. Who waits too long goes on: the push is the lock."""
+        lock = FileLock(mirror.path.with_name(f"{mirror.path.name}.commit.lock"), self._clock, _TURN_S)
+        with lock.held():
+            return self._commit(mirror, changes)
 
     def _commit(self, mirror: Mirror, changes: Sequence[Change]) -> list[Receipt]:
         table = TaskTable(mirror.path.with_name(f"{mirror.path.name}.tasks.sqlite3"))

@@ -63,7 +63,7 @@ class Mirror:
         self._limits = limits or GitLimits()
         self._max_age_s = max_age_s
         self._guard = threading.RLock()
-        self._lock = _FileLock(self._beside(".lock"), clock, 2 * self._limits.transfer_s)
+        self._lock = FileLock(self._beside(".lock"), clock, 2 * self._limits.transfer_s)
         self._repo: BareRepo | None = None
         self._inode = 0
 
@@ -259,7 +259,7 @@ def mirror_name(url: str) -> str:
     return f"{readable}-{hashlib.sha256(url.encode()).hexdigest()[:10]}.git"
 
 
-class _FileLock:
+class FileLock:
     """A lock between processes (``flock``) and threads; may be taken again by the thread that holds it."""
 
     def __init__(self, path: Path, clock: Clock, timeout_s: float) -> None:
