@@ -9,7 +9,7 @@ import threading
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,9 +23,9 @@ from tasks.kb import catalog, catalog_edit, index_page, qa_page
 from tasks.kb.page import read_page
 from tasks.ports import Change, KbWriter, RepoRef
 from tests.fakes_kb_writer import MemoryKbWriter, MemoryRepo
-from worker.adapters.kb_git.commit_objects import GatewayWriter, GitdbWriter, GitHead, fitting_writer, write_commit
+from worker.adapters.kb_git.commit_objects import GitHead, write_commit
 from worker.adapters.kb_git.committer import Committer
-from worker.adapters.kb_git.git import GitLimits, Signature
+from worker.adapters.kb_git.git import BareRepo, GitLimits, Signature
 from worker.adapters.kb_git.mirror import Mirrors
 from worker.clock import SystemClock
 from worker.demo.git_server import GitServer
@@ -443,21 +443,25 @@ def test_an_empty_repository_gets_the_branch_it_was_made_for(server: GitServer, 
     assert server.head(REPO.owner, REPO.name, branch) == receipt.commit_id
 
 
-def test_both_ways_to_write_objects_give_the_same_commit(git: GitRig) -> None:
-    git.writer.commit(REPO, [change("query-1-2")])
-    mirror = git.writer._mirrors.of(REPO)  # type: ignore[attr-defined]
-    commit = mirror.latest(fresh=True).commit
+@pytest.mark.parametrize("object_format", ["sha1", "sha256"])
+def test_our_objects_have_the_ids_that_git_itself_gives(server: GitServer, tmp_path: Path, object_format: str) -> None:
+    files = {**START, "qa/a.md": b"a", "qa.md": b"sorts before the folder", "qa/b/c.md": b"c"}
+    server.create(REPO.owner, REPO.name, files, object_format=object_format)
+    rig = GitRig(server, tmp_path / "cache")
+    mirror = Mirrors(rig.cache, server.url, server.user, server.token, SystemClock()).of(REPO)
+    parent = mirror.latest(fresh=True).commit
+    author = Signature("知识 bot", "b@x.invalid", 1_800_000_000)
 
-    def both(repo: Any) -> tuple[str, str]:
-        head = GitHead(repo, commit)
-        author = Signature("kb-bot", "b@x", 1_800_000_000)
-        files = {"qa/新.md": b"x", "catalog.json": b"{}"}
-        ours = write_commit(head, files, "消息\n", author)
-        assert isinstance(fitting_writer(head), GitdbWriter)
-        return ours, write_commit(head, files, "消息\n", author, writer=GatewayWriter(repo))
+    def compare(repo: BareRepo) -> None:
+        commit = write_commit(GitHead(repo, parent), {"qa/新.md": b"new", "catalog.json": b"{}"}, "消息\n", author)
+        root, qa = repo.tree(commit, recursive=False), repo.tree(commit, recursive=False, folder="qa")
+        assert {entry.path for entry in qa} == {"qa/a.md", "qa/b", "qa/新.md"}
+        folder = repo.write_tree([replace(entry, path=entry.path.removeprefix("qa/")) for entry in qa])
+        assert folder == next(entry.id for entry in root if entry.path == "qa")
+        assert repo.write_blob(b"new") == next(entry.id for entry in qa if entry.path == "qa/新.md")
+        assert commit == repo.write_commit(repo.write_tree(root), [parent], "消息\n", author)
 
-    ours, gits = mirror.run(both)
-    assert ours == gits
+    mirror.run(compare)
 
 
 # ---------------------------------------------------------------- git alone: pushes that do not simply work

@@ -1,18 +1,19 @@
 """Commits without a working tree: reads the trees of one commit, writes blobs, trees and a commit; must not push.
 
-Objects are written by gitdb inside this process: a git process for each of them would cost more than the push. It knows
-SHA-1 only, so a SHA-256 repository goes through the gateway; both ways give the same ids.
+Objects are written inside this process: a git process for each of them would cost more than the push. Format:
+git's "Git Internals - Git Objects" (loose objects); a test holds the ids against those that git itself gives.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
+import tempfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from io import BytesIO
-from typing import Protocol
-
-from gitdb import IStream, LooseObjectDB  # type: ignore[import-untyped]  # GitPython's object store has no types
+from pathlib import Path
 
 from tasks.kb import paths
 from worker.adapters.kb_git.commit_plan import Kind
@@ -22,6 +23,7 @@ _FILE = "100644"
 _TREE = "40000"
 _KINDS: dict[str, Kind] = {"100644": "file", "100755": "file", "100664": "file", "40000": "folder"}
 _SHA1_DIGITS = 40
+_FAST = 1  # zlib level: a catalog is packed anew with every commit, and pushed at once
 
 Level = dict[str, tuple[str, str]]
 """One level of a tree: name → mode, object id. Names keep bytes that are no UTF-8 as surrogate escapes."""
@@ -91,84 +93,64 @@ class GitHead:
         return (self.level(folder) if slash else self.root).get(name)
 
 
-def write_commit(
-    head: GitHead, files: Mapping[str, bytes], message: str, author: Signature, writer: ObjectWriter | None = None
-) -> str:
+def write_commit(head: GitHead, files: Mapping[str, bytes], message: str, author: Signature) -> str:
     """A commit on top of ``head`` in which ``files`` (root, or one folder deep) have these bytes; its id.
 
     Every other entry stays as it is, whatever its mode; a replaced file keeps its own.
     """
-    writer = writer or fitting_writer(head)
+    sample = head.commit or head.repo.write_blob(b"")
+    objects = _Objects(head.repo.path / "objects", "sha1" if len(sample) == _SHA1_DIGITS else "sha256")
     root = dict(head.root)
     folders: dict[str, Level] = {}
     for path, data in files.items():
         folder, slash, name = path.rpartition("/")
         level = folders.setdefault(folder, dict(head.level(folder))) if slash else root
-        level[name] = (level.get(name, (_FILE, ""))[0], writer.blob(data))
+        level[name] = (level.get(name, (_FILE, ""))[0], objects.store(b"blob", data))
     for folder, level in folders.items():
-        root[folder] = (_TREE, writer.tree(level))
-    return writer.commit(writer.tree(root), [head.commit] if head.commit else [], message, author)
-
-
-def fitting_writer(head: GitHead) -> ObjectWriter:
-    """gitdb where it knows the repository's object format, else the gateway."""
-    sample = head.commit or head.repo.write_blob(b"")
-    is_sha1 = len(sample) == _SHA1_DIGITS
-    return GitdbWriter(LooseObjectDB(str(head.repo.path / "objects"))) if is_sha1 else GatewayWriter(head.repo)
-
-
-class ObjectWriter(Protocol):
-    """Stores one object and gives its id."""
-
-    def blob(self, data: bytes) -> str:
-        """A file's content."""
-
-    def tree(self, level: Level) -> str:
-        """One level of a tree."""
-
-    def commit(self, tree: str, parents: list[str], message: str, author: Signature) -> str:
-        """A commit by ``author``."""
+        root[folder] = (_TREE, objects.store(b"tree", _tree_bytes(level)))
+    tree = objects.store(b"tree", _tree_bytes(root))
+    return objects.store(b"commit", _commit_bytes(tree, head.commit, message, author))
 
 
 @dataclass(frozen=True)
-class GitdbWriter:
-    """Loose objects, written in this process."""
+class _Objects:
+    """The loose objects of one repository."""
 
-    store: LooseObjectDB
+    folder: Path
+    digest: str
 
-    def blob(self, data: bytes) -> str:
-        return self._store(b"blob", data)
+    def store(self, kind: bytes, data: bytes) -> str:
+        """Write one object, whole or not at all, and give its id."""
+        header = b"%s %d\0" % (kind, len(data))
+        digest = hashlib.new(self.digest, header, usedforsecurity=False)
+        digest.update(data)
+        object_id = digest.hexdigest()
+        target = self.folder / object_id[:2] / object_id[2:]
+        if not target.exists():
+            packer = zlib.compressobj(_FAST)
+            self._write(target, packer.compress(header) + packer.compress(data) + packer.flush())
+        return object_id
 
-    def tree(self, level: Level) -> str:
-        return self._store(b"tree", _tree_bytes(level))
+    def _write(self, target: Path, data: bytes) -> None:
+        target.parent.mkdir(exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix="tmp_obj_")  # git's own maintenance knows these
+        temporary = Path(name)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                os.fchmod(file.fileno(), 0o444)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
 
-    def commit(self, tree: str, parents: list[str], message: str, author: Signature) -> str:
-        who = f"{_plain(author.name)} <{_plain(author.email)}> {author.time} +0000"
-        lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents), f"author {who}", f"committer {who}"]
-        return self._store(b"commit", "\n".join([*lines, "", message]).encode())
 
-    def _store(self, kind: bytes, data: bytes) -> str:
-        stored = self.store.store(IStream(kind, len(data), BytesIO(data)))
-        return str(stored.hexsha.decode("ascii"))
-
-
-@dataclass(frozen=True)
-class GatewayWriter:
-    """One git process an object."""
-
-    repo: BareRepo
-
-    def blob(self, data: bytes) -> str:
-        return self.repo.write_blob(data)
-
-    def tree(self, level: Level) -> str:
-        kinds = {_TREE: "tree", "160000": "commit"}
-        return self.repo.write_tree(
-            [TreeEntry(mode, kinds.get(mode, "blob"), object_id, name) for name, (mode, object_id) in level.items()]
-        )
-
-    def commit(self, tree: str, parents: list[str], message: str, author: Signature) -> str:
-        return self.repo.write_commit(tree, parents, message, author)
+def _commit_bytes(tree: str, parent: str, message: str, author: Signature) -> bytes:
+    who = f"{_plain(author.name)} <{_plain(author.email)}> {author.time} +0000"
+    parents = [f"parent {parent}"] if parent else []
+    return "\n".join([f"tree {tree}", *parents, f"author {who}", f"committer {who}", "", message]).encode()
 
 
 def _parse_tree(data: bytes, id_bytes: int) -> Level:
