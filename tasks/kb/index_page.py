@@ -91,7 +91,7 @@ class _Index:
             if self.lines[at].startswith(_UPDATED):
                 self._edit(at, at + 1, [line if self.lines[at].endswith("\n") else line.rstrip()])
                 return
-        title = next((at for at, level, _ in self.headings if level == 1), None)
+        title = next((at for at, level, _ in self.headings if level == 1 and at < first_group), None)
         if title is None:
             top = self._after_frontmatter()
             self._edit(top, top, [f"{HEADER}{self.end}", self.end, line, self.end])

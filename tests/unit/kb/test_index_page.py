@@ -196,3 +196,34 @@ def test_a_large_index_is_still_quick() -> None:
         page, [qa(f"title {n:05d} b", f"qa/new-{n}.md") for n in range(0, 30_000, 500)], {e.path for e in entries}, NOW
     )
     assert time.process_time() - start < 3
+
+
+LINES_OF_OTHERS = [
+    "# 标题",
+    "## QA",
+    "## Concepts",
+    "## 团队",
+    "### 小节",
+    "文字",
+    "",
+    "- 列表",
+    "```",
+    "~~~",
+    "> 引用",
+]
+LINES_OF_OTHERS += ["- [外](http://x.invalid)", "    ## QA", "* [b](qa/b.md)"]
+LINES_OF_OURS = ["- [甲](concepts/a.md) - 词", "- [Apple](qa/apple.md)", f"Updated at: {OLD}"]
+page_lines = st.lists(st.sampled_from(LINES_OF_OTHERS + LINES_OF_OURS), max_size=25)
+
+
+@given(page_lines, st.sampled_from(["\n", "\r\n"]), st.lists(st.sampled_from("abcXYZ甲乙"), unique=True, max_size=3))
+def test_on_any_page_every_line_of_others_stays_in_its_order(lines: list[str], end: str, titles: list[str]) -> None:
+    page = end.join(lines)
+    after = update(page, [qa(title) for title in titles], OURS, NOW)
+    kept = iter(line.rstrip("\r") for line in after.split("\n"))
+    foreign = [line for line in lines if line and not line.startswith("Updated at:")]
+    assert all(line in kept for line in foreign), "a line is gone or has moved"
+    assert [f"- [{title}](qa/{title}.md)" in after for title in titles] == [True] * len(titles)
+    assert f"Updated at: {NOW}" in after
+    known = OURS | {f"qa/{title}.md" for title in titles}
+    assert update(after, [qa(title) for title in titles], known, NOW) == after
