@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.attachment_files import docx, inline, opendocument, pptx, rels, shape, xlsx, zipped
+from tests.attachment_files import docx, inline, opendocument, pptx, rels, shape, xlsb, xlsx, zipped
 from tests.unit.attachments.reading import answer, fault_of, meta_of, text_of
 
 RUN = "<w:r><w:t>{}</w:t></w:r>"
@@ -136,6 +136,18 @@ class TestSheets:
 
     def test_a_sheet_without_any_value_is_empty(self) -> None:
         assert fault_of(xlsx({"a": '<row r="1"/>'})) == "EMPTY_FILE"
+
+
+class TestBinarySheets:
+    def test_shared_and_own_texts_numbers_and_dates(self) -> None:
+        file = xlsb("数据", [["共享", "自己的" * 100], [-3, 0.5, 43363.0]], ["别的", "共享"])
+        assert text_of(file) == f"[数据]\n共享\t{'自己的' * 100}\n-3\t0.5\t2018-09-20"
+        assert meta_of(file)["detectedType"] == "xlsb"
+
+    def test_many_rows_end_early(self) -> None:
+        found = answer(xlsb("a", [["一二三四五", float(n)] for n in range(20_000)], []))
+        assert found["truncated"] is True
+        assert 7_900 < len(str(found["text"])) <= 8_000
 
 
 class TestSlides:

@@ -13,7 +13,7 @@ from functools import cache
 
 from worker.adapters.attachments.formats.sink import FormatError
 
-_SAMPLE = 32_768
+_SAMPLE = 16_384
 _ALIASES = {
     "gb2312": "gb18030", "gbk": "gb18030", "cp936": "gb18030", "x-gbk": "gb18030", "gb_2312-80": "gb18030",
     "hz-gb-2312": "hz", "big5": "big5hkscs", "cn-big5": "big5hkscs", "x-x-big5": "big5hkscs", "cp950": "cp950",
@@ -44,6 +44,7 @@ _PUNCTUATION = frozenset("，。、：；！？（）《》“”‘’「」『
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
 _GOOD = re.compile(r"[^\x00-\x7f\ufffd]")
+_CONTROL_BYTE = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _KEEP_CONTROL_SHARE = 0.01
 _MIN_ORDINARY = 0.42
 _MIN_SCORE = 0.25
@@ -176,6 +177,8 @@ def _guessed(data: bytes, *, cut: bool) -> Decoded:
     first = _NOT_ASCII.search(data)
     start = max(0, first.start() - 64) if first else 0  # a long plain head tells nothing
     sample = data[start : start + _SAMPLE]
+    if len(_CONTROL_BYTE.findall(sample)) > max(2, len(sample) * _KEEP_CONTROL_SHARE):
+        raise FormatError("BINARY_FILE", "holds control characters")
     ranked = _ranked(sample)
     good = [name for score, name in ranked if score > _MIN_SCORE]
     if len(data) >= 200 and (not ranked or ranked[0][0] < 0.7) and (name := _detected(sample)):
@@ -196,12 +199,20 @@ def _guessed(data: bytes, *, cut: bool) -> Decoded:
 
 def _nearly_utf8(data: bytes) -> Decoded | None:
     """UTF-8 with a few broken places (a cut log, a pasted line): taken as UTF-8, the broken bytes left out."""
+    first = _NOT_ASCII.search(data)
+    if len(data) > _SAMPLE and first and not _mostly_utf8(data[first.start() : first.start() + _SAMPLE]):
+        return None
     text = data.decode("utf-8", "replace")
     broken = text.count("\ufffd")
     good = len(_GOOD.findall(text))
     if good >= 20 * broken:
         return Decoded(text.replace("\ufffd", ""), "utf-8", dropped=broken)
     return None
+
+
+def _mostly_utf8(sample: bytes) -> bool:
+    text = sample.decode("utf-8", "replace")
+    return len(_GOOD.findall(text)) >= 5 * text.count("\ufffd")
 
 
 def _ranked(sample: bytes) -> list[tuple[float, str]]:

@@ -47,4 +47,4 @@ def _read_page(page: pdfium.PdfPage, sink: Sink) -> None:
     text = text_page.get_text_range(0, min(length, 4 * sink.limit)) if length else ""
     text_page.close()
     page.close()
-    sink.write(text.replace(_HYPHEN, "") + "\n\n")
+    sink.write(text.replace(_HYPHEN, "").replace("\r\n", "\n") + "\n\n")

@@ -9,6 +9,7 @@ from worker.adapters.attachments.formats.decode import decode
 from worker.adapters.attachments.formats.sink import Sink
 
 _READ = 400_000
+_PIECE = 16_384
 _ESCAPED = re.compile(r"(?<!\\)((?:\\\\)*)\\u([0-9a-fA-F]{4})")
 
 
@@ -17,7 +18,9 @@ def extract(file: BinaryIO, sink: Sink, kind: str) -> None:
     data = file.read(_READ + 1)
     decoded = decode(data[:_READ], cut=len(data) > _READ)
     sink.meta.update(decoded.facts())
-    sink.write(_ESCAPED.sub(_letter, decoded.text) if kind == "json" else decoded.text)
+    for start in range(0, len(decoded.text), _PIECE):  # nothing is done with what will not be shown
+        piece = decoded.text[start : start + _PIECE]
+        sink.write(_ESCAPED.sub(_letter, piece) if kind == "json" else piece)
 
 
 def _letter(match: re.Match[str]) -> str:

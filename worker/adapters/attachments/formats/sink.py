@@ -30,7 +30,7 @@ class Sink:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._stop = limit + limit // 8 + 64
+        self._stop = limit + limit // 40 + 64
         self.meta: dict[str, object] = {}
         self._parts: list[str] = []
         self._visible = 0

@@ -11,6 +11,7 @@ from worker.adapters.attachments.formats.xml_stream import Attributes, local, pa
 
 _READ = 8 * 1024 * 1024
 _SHOWN = 400_000
+_PIECE = 16_384
 _ENCODING = re.compile(rb"^\s*<\?xml[^>]{0,100}?encoding\s*=\s*[\"']([A-Za-z0-9_:.-]{2,30})[\"']")
 _DECLARATION = re.compile(r"^\s*<\?xml.*?\?>", re.DOTALL)
 _ENTITY = re.compile(r"<!ENTITY\b", re.IGNORECASE)
@@ -32,7 +33,8 @@ def extract(file: BinaryIO, sink: Sink, _kind: str) -> None:
     if _DOCUMENT_ROOT.search(decoded.text[:4096]):
         _read_document(decoded.text, sink)
     else:
-        sink.write(decoded.text[:_SHOWN])
+        for start in range(0, min(len(decoded.text), _SHOWN), _PIECE):
+            sink.write(decoded.text[start : start + _PIECE])
 
 
 def _read_document(text: str, sink: Sink) -> None:
