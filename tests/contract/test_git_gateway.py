@@ -1,30 +1,36 @@
-"""The git gateway and the mirror against a real git server on loopback: secrets, hostile input, accidents, crowds."""
+"""The git gateway against a real git server on loopback: secrets, hostile input, reading, pushing."""
 
 from __future__ import annotations
 
-import base64
 import logging
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tasks.errors import Code, JobError, PermanentError, TransientError
 from tasks.ports import RepoRef
+from tests.git_world import (
+    AUTHOR,
+    PAGES,
+    REPO,
+    SECRETS,
+    TOKEN,
+    child_commit,
+    descriptors,
+    head_of,
+    processes_below,
+)
 from worker.adapters.kb_git.git import (
-    NULL_ID,
     BareRepo,
     DamagedError,
     GitLimits,
     Remote,
-    Signature,
     TreeEntry,
     remote_head,
 )
@@ -34,59 +40,7 @@ from worker.adapters.kb_git.snapshot import GitKbReader
 from worker.clock import SystemClock
 from worker.demo.git_server import GitServer
 
-TOKEN = "tok/en+secret-4711"
-SECRETS = [TOKEN, base64.b64encode(f"bot:{TOKEN}".encode()).decode(), "tok%2Fen%2Bsecret-4711"]
-REPO = RepoRef("team", "kb")
-AUTHOR = Signature("kbw", "kbw@example.invalid", 1_700_000_000)
-PAGES = {"catalog.json": b"{}", "a.md": b"# A\n", "\xe6.md".encode("latin-1").decode("latin-1"): b"x"}
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[GitServer]:
-    with GitServer(tmp_path / "server", "bot", TOKEN) as running:
-        running.create(REPO.owner, REPO.name, PAGES)
-        yield running
-
-
-@pytest.fixture
-def remote(server: GitServer) -> Remote:
-    return Remote(server.repo_url(REPO.owner, REPO.name), "bot", TOKEN)
-
-
-@pytest.fixture
-def repo(tmp_path: Path, remote: Remote) -> Iterator[BareRepo]:
-    clone = BareRepo.clone(tmp_path / "clone.git", remote)
-    yield clone
-    clone.close()
-
-
-@pytest.fixture
-def mirror(tmp_path: Path, remote: Remote) -> Iterator[Mirror]:
-    found = Mirror(tmp_path / "mirror.git", remote, SystemClock())
-    yield found
-    found.close()
-
-
-def head_of(server: GitServer, branch: str = "main") -> str:
-    return server.head(REPO.owner, REPO.name, branch)
-
-
-def child_commit(repo: BareRepo, parent: str, name: str = "new.md", text: bytes = b"new") -> str:
-    entries = [entry for entry in repo.tree(parent, recursive=False) if entry.path != name]
-    tree = repo.write_tree([*entries, TreeEntry("100644", "blob", repo.write_blob(text), name)])
-    return repo.write_commit(tree, [parent], "kbw: 1 QA page(s)\n\nTask-Id: query-1-2\n", AUTHOR)
-
-
-def descriptors() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
-
-
-def processes_below(pid: int) -> list[Path]:
-    found = []
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in children.read_text().split():
-            found += [Path(f"/proc/{child}"), *processes_below(int(child))]
-    return found
+pytest_plugins = ["tests.git_world"]
 
 
 # ---------------------------------------------------------------- the token
@@ -385,237 +339,6 @@ def test_a_git_process_past_its_time_is_killed_with_its_group(server: GitServer,
     assert caught.value.code == Code.KB_UNREACHABLE
     assert "0.5 s" in caught.value.en
     assert [p for p in processes_below(os.getpid()) if "ls-remote" in (p / "cmdline").read_text()] == []
-
-
-# ---------------------------------------------------------------- the mirror
-
-
-def test_the_remote_is_looked_at_once_in_two_seconds_and_now_when_asked(server: GitServer, mirror: Mirror) -> None:
-    first = mirror.latest(fresh=False).commit
-    asked = server.counts.requests
-    second = server.commit(REPO.owner, REPO.name, {"b.md": b"b"})
-    for _ in range(5):
-        assert mirror.latest(fresh=False).commit == first
-    assert server.counts.requests == asked
-    assert mirror.latest(fresh=True).commit == second
-    assert mirror.latest(fresh=False).commit == second
-
-
-def test_a_look_older_than_its_age_is_repeated(tmp_path: Path, server: GitServer, remote: Remote) -> None:
-    mirror = Mirror(tmp_path / "m.git", remote, SystemClock(), max_age_s=0.2)
-    mirror.latest(fresh=False)
-    second = server.commit(REPO.owner, REPO.name, {"b.md": b"b"})
-    time.sleep(0.25)
-    assert mirror.latest(fresh=False).commit == second
-    mirror.close()
-
-
-CROWD = """
-import sys, time
-from pathlib import Path
-from worker.adapters.kb_git.git import Remote
-from worker.adapters.kb_git.mirror import Mirror
-from worker.clock import SystemClock
-path, url, token, start = sys.argv[1:]
-mirror = Mirror(Path(path), Remote(url, "bot", token), SystemClock())
-time.sleep(max(0, float(start) - time.time()))
-commit = mirror.latest(fresh=False).commit
-print(commit, len(mirror.run(lambda repo: repo.tree(commit))))
-mirror.close()
-"""
-
-
-def test_processes_that_come_at_once_clone_once(tmp_path: Path, server: GitServer, remote: Remote) -> None:
-    start = str(time.time() + 2)
-    crowd = [
-        subprocess.Popen(
-            [sys.executable, "-c", CROWD, tmp_path / "m.git", remote.url, TOKEN, start],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(4)
-    ]
-    said = {process.communicate(timeout=60)[0] for process in crowd}
-    assert said == {f"{head_of(server)} {len(PAGES)}\n"}
-    assert server.counts.fetches == 1
-
-
-def test_threads_that_ask_for_a_fresh_look_share_one(server: GitServer, mirror: Mirror) -> None:
-    mirror.latest(fresh=True)
-    before = server.counts.requests
-    mirror.latest(fresh=True)
-    single = server.counts.requests - before
-    server.faults.delay_s = 0.1
-    before = server.counts.requests
-    threads = [threading.Thread(target=lambda: mirror.latest(fresh=True)) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert server.counts.requests - before <= 2 * single
-
-
-def truncate_pack(path: Path) -> None:
-    for pack in (path / "objects" / "pack").glob("*.pack"):
-        pack.chmod(0o644)
-        pack.write_bytes(pack.read_bytes()[:40])
-
-
-def remove_head(path: Path) -> None:
-    (path / "HEAD").unlink()
-
-
-def remove_packs(path: Path) -> None:
-    for pack in (path / "objects" / "pack").iterdir():
-        pack.unlink()
-
-
-def empty_folder(path: Path) -> None:
-    subprocess.run(["rm", "-rf", str(path)], check=True)
-    path.mkdir()
-
-
-def remove_folder(path: Path) -> None:
-    subprocess.run(["rm", "-rf", str(path)], check=True)
-
-
-@pytest.mark.parametrize("harm", [truncate_pack, remove_head, remove_packs, empty_folder, remove_folder])
-@pytest.mark.parametrize("restarted", [True, False])
-def test_a_damaged_mirror_is_moved_away_and_cloned_again(
-    tmp_path: Path, server: GitServer, harm: Callable[[Path], None], restarted: bool
-) -> None:
-    mirrors = Mirrors(tmp_path / "cache", server.url, "bot", TOKEN, SystemClock())
-    reader = GitKbReader(mirrors)
-    commit = reader.latest(REPO, fresh=True).commit
-    path = mirrors.of(REPO).path
-    harm(path)
-    if restarted:
-        reader.close()
-        mirrors = Mirrors(tmp_path / "cache", server.url, "bot", TOKEN, SystemClock())
-        reader = GitKbReader(mirrors)
-    newer = server.commit(REPO.owner, REPO.name, {"catalog.json": b'{"pages": [{"path": "n.md"}]}', "n.md": b"# N"})
-    snapshot = reader.latest(REPO, fresh=True)
-    assert (snapshot.commit, snapshot.read("n.md")) == (newer, "# N")
-    assert reader.at(REPO, commit).read("a.md") == "# A\n"
-    assert len(list(path.parent.glob("*.damaged-*"))) <= 1
-    reader.close()
-
-
-def test_a_killed_clone_leaves_nothing_half(tmp_path: Path, server: GitServer, remote: Remote) -> None:
-    server.faults.delay_s = 0.6
-    path = tmp_path / "m.git"
-    killed = subprocess.Popen([sys.executable, "-c", CROWD, path, remote.url, TOKEN, "0"], start_new_session=True)
-    deadline = time.monotonic() + 20
-    while not list(tmp_path.glob("m.git.clone-*")):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    killed.kill()
-    killed.wait()
-    assert not path.exists()
-    server.faults.delay_s = 0
-    mirror = Mirror(path, remote, SystemClock())
-    assert mirror.latest(fresh=True).commit == head_of(server)
-    assert list(tmp_path.glob("m.git.clone-*")) == []
-    mirror.close()
-
-
-def test_rewritten_history_gives_the_new_head_and_keeps_what_a_job_is_pinned_to(
-    tmp_path: Path, server: GitServer
-) -> None:
-    server.commit(REPO.owner, REPO.name, {"catalog.json": b'{"pages": [{"path": "a.md"}]}'})
-    cache = Mirrors(tmp_path / "cache", server.url, "bot", TOKEN, SystemClock())
-    reader = GitKbReader(cache)
-    pinned = reader.latest(REPO, fresh=True).commit
-    server.git("team", "kb", "update-ref", "-d", "refs/heads/main")
-    rewritten = server.commit(REPO.owner, REPO.name, {"z.md": b"# Z"})
-    assert reader.latest(REPO, fresh=True).commit == rewritten
-    assert reader.at(REPO, pinned).read("a.md") == "# A\n"
-    other_machine = GitKbReader(Mirrors(tmp_path / "other", server.url, "bot", TOKEN, SystemClock()))
-    assert other_machine.at(REPO, pinned).read("a.md") == "# A\n"
-    server.git("team", "kb", "reflog", "expire", "--expire=now", "--all")
-    server.git("team", "kb", "gc", "--quiet", "--prune=now")
-    late_machine = GitKbReader(Mirrors(tmp_path / "late", server.url, "bot", TOKEN, SystemClock()))
-    with pytest.raises(PermanentError) as caught:
-        late_machine.at(REPO, pinned)
-    assert caught.value.code == Code.COMMIT_GONE
-    assert reader.at(REPO, pinned).read("a.md") == "# A\n"
-    for each in (reader, other_machine, late_machine):
-        each.close()
-
-
-def test_the_default_branch_may_have_any_name_and_may_change(server: GitServer, mirror: Mirror) -> None:
-    first = mirror.latest(fresh=True)
-    server.git("team", "kb", "branch", "-m", "main", "trunk/知识")
-    server.git("team", "kb", "symbolic-ref", "HEAD", "refs/heads/trunk/知识")
-    renamed = mirror.latest(fresh=True)
-    assert (renamed.branch, renamed.commit) == ("trunk/知识", first.commit)
-    server.git("team", "kb", "branch", "-m", "trunk/知识", "trunk")
-    server.git("team", "kb", "symbolic-ref", "HEAD", "refs/heads/gone")
-    assert mirror.latest(fresh=True).branch == "trunk"
-    server.commit(REPO.owner, REPO.name, {"x.md": b"x"}, branch="second")
-    with pytest.raises(PermanentError, match="default branch"):
-        mirror.latest(fresh=True)
-
-
-def test_an_empty_repository_becomes_a_full_one(tmp_path: Path, server: GitServer) -> None:
-    server.create("team", "fresh", branch="trunk")
-    reader = GitKbReader(Mirrors(tmp_path / "cache", server.url, "bot", TOKEN, SystemClock()))
-    repo = RepoRef("team", "fresh")
-    assert reader.latest(repo, fresh=True).commit == NULL_ID
-    commit = server.commit("team", "fresh", {"a.md": b"# A"}, branch="trunk")
-    assert reader.latest(repo, fresh=True).commit == commit
-    reader.close()
-
-
-def test_links_and_submodules_are_no_pages(tmp_path: Path, server: GitServer) -> None:
-    path = server.repo_path("team", "kb")
-    stream = (
-        b"commit refs/heads/main\ncommitter S <s@x> 1 +0000\ndata 1\nx\nfrom refs/heads/main^0\n"
-        b"M 120000 inline link.md\ndata 4\na.md\nM 160000 "
-        + b"1" * 40
-        + b" sub.md\nM 100755 inline run.md\ndata 1\nx\n"
-    )
-    subprocess.run(["git", "fast-import", "--quiet", "--date-format=raw"], cwd=path, input=stream, check=True)
-    server.commit("team", "kb", {"b.md": b"b"}, delete=["catalog.json"])
-    reader = GitKbReader(Mirrors(tmp_path / "cache", server.url, "bot", TOKEN, SystemClock()))
-    snapshot = reader.latest(REPO, fresh=True)
-    paths = [facts.path for facts in snapshot.listing(50, [])]
-    assert "link.md" not in paths
-    assert "sub.md" not in paths
-    assert {"a.md", "b.md", "run.md"} <= set(paths)
-    reader.close()
-
-
-def test_huge_and_binary_pages_are_handled(tmp_path: Path, server: GitServer) -> None:
-    text = "字" * 2_000_000
-    server.commit(
-        "team", "kb", {"huge.md": text.encode(), "binary.md": b"PK\x03\x04\0\0" * 50}, delete=["catalog.json"]
-    )
-    reader = GitKbReader(Mirrors(tmp_path / "cache", server.url, "bot", TOKEN, SystemClock()))
-    snapshot = reader.latest(REPO, fresh=True)
-    huge = snapshot.read("huge.md")
-    assert huge is not None
-    assert 600_000 < len(huge) < 800_000
-    assert set(huge) == {"字"}
-    assert snapshot.read("binary.md") == ""
-    codes = {(note.path, note.code) for note in snapshot.notes(["huge.md", "binary.md"])}
-    assert {("huge.md", "PAGE_TOO_LARGE"), ("binary.md", "PAGE_BINARY")} <= codes
-    reader.close()
-
-
-def test_a_new_commit_reads_only_changed_pages(tmp_path: Path, server: GitServer) -> None:
-    pages = {f"p{n}.md": f"# Page {n}".encode() for n in range(30)}
-    server.commit("team", "kb", pages, delete=["catalog.json"])
-    reader = GitKbReader(Mirrors(tmp_path / "cache", server.url, "bot", TOKEN, SystemClock()))
-    old = reader.latest(REPO, fresh=True)
-    old.rank("page", 5)
-    server.commit("team", "kb", {"p3.md": b"# Page changed"})
-    new = reader.latest(REPO, fresh=True)
-    fresh_before = set(new.content)  # type: ignore[attr-defined]
-    assert new.rank("changed", 5)[0].facts.path == "p3.md"
-    assert len(set(new.content) - fresh_before) == 1  # type: ignore[attr-defined]
-    assert old.rank("changed", 5) == []
-    reader.close()
 
 
 def test_packs_of_many_fetches_are_rolled_up_and_nothing_is_lost(server: GitServer, repo: BareRepo) -> None:

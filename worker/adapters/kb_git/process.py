@@ -63,7 +63,6 @@ _CONFIG = {
     "http.lowSpeedTime": "30",
     "i18n.logOutputEncoding": "UTF-8",
     "log.showSignature": "false",
-    "protocol.allow": "never",
     "protocol.version": "2",
 }
 
@@ -84,6 +83,15 @@ class Done:
     def text(self) -> str:
         """Standard output as text."""
         return self.stdout.decode("utf-8", "replace")
+
+
+MIN_GIT = (2, 32)
+"""Older ones ignore ``GIT_CONFIG_COUNT`` (2.31): neither our settings nor the token would reach them."""
+
+
+def git_version() -> tuple[int, ...]:
+    """The installed git, to be compared with :data:`MIN_GIT`."""
+    return tuple(git.Git().version_info)
 
 
 class GitProcess:
@@ -136,7 +144,7 @@ class GitProcess:
             [*_CLEAN, git.Git.GIT_PYTHON_GIT_EXECUTABLE, "--no-pager", *where, *args],
             istream=subprocess.PIPE if wants_input else None,
             as_process=True,
-            env={**_ENVIRONMENT, **_config_environment(settings), **env},
+            env={**_ENVIRONMENT, "GIT_ALLOW_PROTOCOL": self._remote.protocol, **_config_environment(settings), **env},
             start_new_session=True,
         )
         process = handle.proc

@@ -74,13 +74,16 @@ class Remote:
         """``owner/name``, for messages."""
         return "/".join(urlsplit(self.url).path.removesuffix(".git").split("/")[-2:])
 
+    @property
+    def protocol(self) -> str:
+        """The only protocol that git may use for this remote."""
+        return urlsplit(self.url).scheme
+
     def config(self) -> dict[str, str]:
-        """Git settings for the child's environment: the allowed protocol, and Basic auth for this URL alone."""
-        scheme = urlsplit(self.url).scheme
-        settings = {f"protocol.{scheme}.allow": "always"}
-        if self.token and scheme != "file":
-            settings[f"http.{self.url}.extraHeader"] = f"Authorization: Basic {self._basic()}"
-        return settings
+        """Git settings for the child's environment: Basic auth for this URL alone."""
+        if not self.token or self.protocol == "file":
+            return {}
+        return {f"http.{self.url}.extraHeader": f"Authorization: Basic {self._basic()}"}
 
     def redact(self, text: str) -> str:
         """``text`` on one line, shortened, without the token in any of its forms."""
