@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,13 +12,14 @@ from tasks.contract.payload import Payload, content_digest, read_payload
 from tasks.contract.shape import JsonObject
 from tasks.errors import Code, PermanentError
 from tasks.pipeline import Pipeline, timestamp
-from tasks.ports import Accepted, JobArchive, JobFolder, JobFolders, JobStore, NewJob, ResultSink
+from tasks.ports import Accepted, Ack, JobArchive, JobFolder, JobFolders, JobStore, NewJob, ResultSink
 from tasks.query import pipeline_of
 from tasks.restore import record_of_answered
 from tasks.stages.job import EVENTS, PAYLOAD, RESULT
 
 log = logging.getLogger("kbw.accept")
 OVER = ("done", "failed", "cancelled")
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 @dataclass(frozen=True)
@@ -31,12 +33,17 @@ class Intake:
     wake: Callable[[Pipeline, str, str], None]
 
 
-def accept(document: JsonObject, *, source: str, intake: Intake) -> Accepted:
+def accept(
+    document: JsonObject, *, source: str, intake: Intake, ack: Ack | None = None, traceparent: str = ""
+) -> Accepted:
     """Record the job and wake it, or say that it is known.
 
     The same content again is the existing job; when that one is over, its result is delivered once more, the same
     bytes, also to another ``resultFile``. Other content under a known id is a conflict and touches nothing of the first
     job. Raises ``BAD_PAYLOAD`` for what is no payload at all.
+
+    ``ack`` is acknowledged together with the record (for a conflict and for a job that is over: by the caller, see
+    ``JobStore.accept``). ``traceparent`` is the sender's trace (W3C), else the payload's own field of that name.
     """
     payload = read_payload(document)
     folder = intake.folders.open(payload.task_id)
@@ -46,7 +53,9 @@ def accept(document: JsonObject, *, source: str, intake: Intake) -> Accepted:
     if folder.read(RESULT) and (answered := record_of_answered(payload.task_id, folder)):
         intake.archive.restore(answered, deadline_s=payload.deadline_seconds)  # a job that is known stays as it is
     pipeline = pipeline_of(payload.skill)
-    accepted = intake.jobs.accept(_new_job(payload, document, pipeline.first.name, source))
+    accepted = intake.jobs.accept(
+        _new_job(payload, document, pipeline.first.name, source, traceparent or document.get("traceparent")), ack=ack
+    )
     if accepted.kind == "new" and kept != body:
         folder.write(PAYLOAD, body)  # left over from a writer that died before it had a record
     if accepted.kind == "new":
@@ -75,7 +84,7 @@ def conflict(task_id: str) -> PermanentError:
     )
 
 
-def _new_job(payload: Payload, document: JsonObject, first_stage: str, source: str) -> NewJob:
+def _new_job(payload: Payload, document: JsonObject, first_stage: str, source: str, trace: object) -> NewJob:
     return NewJob(
         task_id=payload.task_id,
         digest=content_digest(document),
@@ -85,4 +94,5 @@ def _new_job(payload: Payload, document: JsonObject, first_stage: str, source: s
         deadline_s=payload.deadline_seconds,
         source=source,
         result_file=payload.result_file or "",
+        traceparent=trace if isinstance(trace, str) and _TRACEPARENT.fullmatch(trace) else "",
     )
