@@ -59,7 +59,7 @@ def register_shells(app: Celery, pipeline: Pipeline, fleet: Callable[[], Fleet])
         return shell
 
     for step in pipeline.steps:
-        app.task(name=pipeline.task_name(step.name), queue=step.queue)(shell_of(step))
+        app.task(name=pipeline.task_name(step.name), queue=step.queue, shared=False)(shell_of(step))
 
 
 # ---------------------------------------------------------------- one job
