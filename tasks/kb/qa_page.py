@@ -131,6 +131,7 @@ def _body(
     now: str,
 ) -> str:
     text = _closed(content.replace("\r\n", "\n").replace("\r", "\n").strip("\n").rstrip())
+    text = _from_qa(text, evidence)
     parts = [text] if re.match(r" {0,3}# ", text) else [f"# {_inert(title)}", text]
     parts += ["## 问题", _quoted(question)]
     parts += ["## 证据页面", "\n".join(_evidence_line(page) for page in evidence) or "无"]
@@ -147,11 +148,23 @@ def _evaluation(evaluation: QaEvaluation) -> str:
 
 
 def _evidence_line(page: EvidencePage) -> str:
-    """A link that works from inside ``qa/``."""
-    target = f"../{page.path}"
+    return f"- [{_inert(page.title or page.path)}]({_target(page.path)})"
+
+
+def _target(path: str) -> str:
+    """A link that works from inside ``qa/``: readers resolve it against the page's own folder."""
+    target = "../" + re.sub(r"[%#?]", lambda found: f"%{ord(found[0]):02X}", path)
     if any(char.isspace() or char in "()<>" for char in target):
-        target = "<" + re.sub(r"([<>\\])", r"\\\1", target) + ">"
-    return f"- [{_inert(page.title or page.path)}]({target})"
+        return "<" + re.sub(r"([<>\\])", r"\\\1", target) + ">"
+    return target
+
+
+def _from_qa(text: str, evidence: Sequence[EvidencePage]) -> str:
+    """Links to cited pages, written from the repository's root, as they must stand inside ``qa/``."""
+    for page in evidence:
+        for written in (page.path, f"<{page.path}>"):
+            text = text.replace(f"]({written})", f"]({_target(page.path)})")
+    return text
 
 
 def _quoted(text: str) -> str:
@@ -166,7 +179,7 @@ def _quoted(text: str) -> str:
 
 def _inert(text: str) -> str:
     """One line in which no character is markup."""
-    return re.sub(r"([\\`*_\[\]<>#|~&!])", r"\\\1", _one_line(text))
+    return re.sub(r"([\\`*_\[\]<>]|(?:^|(?<= ))#)", r"\\\1", _one_line(text))
 
 
 def _closed(text: str) -> str:

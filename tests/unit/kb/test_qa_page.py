@@ -76,6 +76,15 @@ def test_a_scenario_of_the_contents_own_is_not_doubled() -> None:
     assert build(content="答。\n\n## 适用场景\n\n任何时候").body.count("适用场景") == 1
 
 
+def test_links_to_cited_pages_work_from_inside_qa() -> None:
+    body = build(
+        content="见 [笔记](notes/n.md)、[缓存](<concepts/a b.md>) 与 [外](https://x.invalid/notes/n.md)。"
+    ).body
+    assert "见 [笔记](../notes/n.md)、[缓存](<../concepts/a b.md>) 与 [外](https://x.invalid/notes/n.md)。" in body
+    odd = [EvidencePage(path="notes/C# 100%?.md", title="C#")]
+    assert "- [C#](<../notes/C%23 100%25%3F.md>)" in build(evidence=odd).body
+
+
 def test_the_catalog_entry_has_the_contracts_fields() -> None:
     page = build()
     assert page.catalog_entry == {
