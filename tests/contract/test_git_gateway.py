@@ -40,9 +40,6 @@ from worker.adapters.kb_git.snapshot import GitKbReader
 from worker.clock import SystemClock
 from worker.demo.git_server import GitServer
 
-pytest_plugins = ["tests.git_world"]
-
-
 # ---------------------------------------------------------------- the token
 
 

@@ -28,9 +28,6 @@ from worker.adapters.kb_git.snapshot import GitKbReader
 from worker.clock import SystemClock
 from worker.demo.git_server import GitServer
 
-pytest_plugins = ["tests.git_world"]
-
-
 # ---------------------------------------------------------------- the mirror
 
 
@@ -260,3 +257,16 @@ def test_a_new_commit_reads_only_changed_pages(tmp_path: Path, server: GitServer
     assert len(set(new.content) - fresh_before) == 1  # type: ignore[attr-defined]
     assert old.rank("changed", 5) == []
     reader.close()
+
+
+@pytest.mark.parametrize("name", ["kb", "fresh"])
+def test_whether_the_token_may_push_is_known_without_pushing(tmp_path: Path, server: GitServer, name: str) -> None:
+    if name == "fresh":
+        server.create("team", "fresh")
+    mirrors = Mirrors(tmp_path / "cache", server.url, "bot", TOKEN, SystemClock())
+    before = server.head("team", name)
+    assert mirrors.push_problem(RepoRef("team", name)) == ""
+    server.faults.push_status = 403
+    assert "GITEA_BOT_TOKEN" in mirrors.push_problem(RepoRef("team", name))
+    assert (server.head("team", name), server.counts.pushes) == (before, 0)
+    mirrors.close()

@@ -38,13 +38,16 @@ class Faults:
     """How the server misbehaves; all off at first, may be changed while it runs.
 
     ``drop_pushes``: so many accepted pushes whose answer never arrives · ``delay_s``: before each answer ·
-    ``status``: this HTTP status instead of an answer · ``redirect_to``: 302 to that base URL.
+    ``push_delay_s``: before a pushed pack is taken ·
+    ``status``: this HTTP status instead of an answer · ``push_status``: the same for pushes only (403: read only) ·
+    ``redirect_to``: 302 to that base URL.
     """
 
     drop_pushes: int = 0
     delay_s: float = 0.0
     push_delay_s: float = 0.0
     status: int = 0
+    push_status: int = 0
     redirect_to: str = ""
 
 
@@ -220,7 +223,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._plain(302, "moved", {"Location": faults.redirect_to + self.path})
         elif faults.status:
             self._plain(faults.status, "the server was told to fail")
-        return bool(faults.redirect_to or faults.status)
+        elif faults.push_status and "git-receive-pack" in self.path:
+            self._plain(faults.push_status, "the server was told to refuse pushes")
+        else:
+            return False
+        return True
 
     def _knows_user(self) -> bool:
         expected = base64.b64encode(f"{self.git_server.user}:{self.git_server.token}".encode())

@@ -149,7 +149,7 @@ class BareRepo:
         spec = f"{check_hex(commit)}:refs/heads/{check_branch(branch)}"
         extra = {"pack.window": "0"} if small_window else {}
         try:
-            done = self._push(spec, extra)
+            done = self._push([], spec, extra)
         except TransientError as error:  # killed at its time limit: the server may have taken it
             return PushReport("unknown", error.en)
         report = self.remote.push_report(done.status, done.text, done.stderr)
@@ -158,12 +158,15 @@ class BareRepo:
             self._process.run(["update-ref", HEAD_REF, commit], self._limits.local_s)
         return report
 
-    def _push(self, spec: str, config: Mapping[str, str]) -> Done:
-        return self._process.run(
-            ["push", "--porcelain", "--no-verify", "--no-signed", "--no-follow-tags", "--", self.remote.url, spec],
-            self._limits.transfer_s,
-            config=config,
-        )
+    def may_push(self, commit: str, branch: str) -> PushReport:
+        """Ask the server whether it would let us push, sending nothing (protected branches show only in earnest)."""
+        spec = f"{check_hex(commit)}:refs/heads/{check_branch(branch)}"
+        done = self._push(["--dry-run"], spec, {})
+        return self.remote.push_report(done.status, done.text, done.stderr)
+
+    def _push(self, options: Sequence[str], spec: str, config: Mapping[str, str]) -> Done:
+        fixed = ["push", "--porcelain", "--no-verify", "--no-signed", "--no-follow-tags", *options]
+        return self._process.run([*fixed, "--", self.remote.url, spec], self._limits.transfer_s, config=config)
 
     # ------------------------------------------------------------ reading
 

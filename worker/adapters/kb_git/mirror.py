@@ -22,7 +22,16 @@ from urllib.parse import urlsplit
 
 from tasks.errors import Code, JobError, PermanentError, TransientError
 from tasks.ports import Clock, RepoRef
-from worker.adapters.kb_git.git import NULL_ID, BareRepo, DamagedError, GitLimits, Remote, RemoteHead, remote_head
+from worker.adapters.kb_git.git import (
+    NULL_ID,
+    BareRepo,
+    DamagedError,
+    GitLimits,
+    Remote,
+    RemoteHead,
+    Signature,
+    remote_head,
+)
 
 T = TypeVar("T")
 
@@ -246,11 +255,31 @@ class Mirrors:
                 )
             return self._known[repo]
 
+    def push_problem(self, repo: RepoRef) -> str:
+        """Why our token may not push to ``repo`` (English), ``""`` when it may; nothing is sent.
+
+        Raises ``KB_UNREACHABLE`` and ``KB_NOT_FOUND``. A protected branch shows only in a real push.
+        """
+        mirror = self.of(repo)
+        head = mirror.latest(fresh=True)
+        try:
+            report = mirror.run(lambda git: git.may_push(head.commit or _first_commit(git), head.branch or "main"))
+        except PermanentError as error:
+            if error.code is not Code.KB_AUTH:
+                raise
+            return error.en
+        return "" if report.status == "accepted" else f"{report.status}: {report.reason}"
+
     def close(self) -> None:
         """Give back all readers' processes."""
         with self._guard:
             for mirror in self._known.values():
                 mirror.close()
+
+
+def _first_commit(repo: BareRepo) -> str:
+    """A commit of nothing, to ask about an empty repository."""
+    return repo.write_commit(repo.write_tree([]), [], "empty", Signature("kbw", "kbw@localhost", 0))
 
 
 def mirror_name(url: str) -> str:

@@ -1,0 +1,40 @@
+"""Fixtures of the git tests: a real server with one repository, a clone of it, and a mirror."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.git_world import PAGES, REPO, TOKEN
+from worker.adapters.kb_git.git import BareRepo, Remote
+from worker.adapters.kb_git.mirror import Mirror
+from worker.clock import SystemClock
+from worker.demo.git_server import GitServer
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[GitServer]:
+    with GitServer(tmp_path / "server", "bot", TOKEN) as running:
+        running.create(REPO.owner, REPO.name, PAGES)
+        yield running
+
+
+@pytest.fixture
+def remote(server: GitServer) -> Remote:
+    return Remote(server.repo_url(REPO.owner, REPO.name), "bot", TOKEN)
+
+
+@pytest.fixture
+def repo(tmp_path: Path, remote: Remote) -> Iterator[BareRepo]:
+    clone = BareRepo.clone(tmp_path / "clone.git", remote)
+    yield clone
+    clone.close()
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, remote: Remote) -> Iterator[Mirror]:
+    found = Mirror(tmp_path / "mirror.git", remote, SystemClock())
+    yield found
+    found.close()
