@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 PREFIX_OF_SKILL = {"kb_query": "query", "material_search": "material"}
 MAX_TASK_ID = 200
@@ -10,29 +11,43 @@ MAX_TASK_ID = 200
 _ID = re.compile(r"[A-Za-z0-9_.:-]+\Z")
 
 
-def problem_with_id(value: str) -> str | None:
-    """Why ``value`` cannot be a conversation or message id (English), or ``None``."""
+@dataclass(frozen=True)
+class Problem:
+    """What is allowed in a field: a sentence for operators and one for the team member."""
+
+    en: str
+    zh: str
+
+
+def problem_with_id(value: str) -> Problem | None:
+    """Why ``value`` cannot be a conversation or message id, or ``None``."""
     if not value:
-        return "is empty"
+        return Problem("is empty", "不能为空")
     if not _ID.match(value):
-        return "may hold only letters, digits and _ . : -"
+        return Problem("may hold only letters, digits and _ . : -", "只能包含字母、数字和 _ . : -")
     if ".." in value:
-        return "must not hold '..'"
+        return Problem("must not hold '..'", "不能包含 '..'")
     return None
 
 
-def problem_with_task_id(task_id: str, skill: str, conversation_id: str, message_id: str) -> str | None:
-    """Why ``task_id`` is refused (CONTRACT §1), in English, or ``None``.
+def problem_with_task_id(task_id: str, skill: str, conversation_id: str, message_id: str) -> Problem | None:
+    """Why ``task_id`` is refused (CONTRACT §1), or ``None``.
 
     An unknown skill may have any prefix: it is refused later by its own code, ``UNKNOWN_SKILL``.
     """
     if not is_safe_task_id(task_id):
-        return f"must be 1-{MAX_TASK_ID} characters of letters, digits and _ . : - without '..'"
+        return Problem(
+            f"must be 1-{MAX_TASK_ID} characters of letters, digits and _ . : - without '..'",
+            f"应为 1-{MAX_TASK_ID} 个字符，只能包含字母、数字和 _ . : -，且不含 '..'",
+        )
     tail = f"-{conversation_id}-{message_id}"
     prefix = PREFIX_OF_SKILL.get(skill)
     expected = f"{prefix or '<prefix>'}{tail}"
     if (prefix is not None and task_id != expected) or not task_id.endswith(tail) or task_id == tail:
-        return f"must be {expected!r} (from skill, conversationId and messageId)"
+        return Problem(
+            f"must be {expected!r} (from skill, conversationId and messageId)",
+            f"应为 {expected}（由 skill、conversationId、messageId 组成）",
+        )
     return None
 
 

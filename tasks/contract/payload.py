@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator, m
 
 from tasks.contract import strict_json
 from tasks.contract.ids import problem_with_id, problem_with_task_id
+from tasks.contract.refusal import NotAllowedError, describe, kind_of
 from tasks.contract.shape import JsonObject, Note, OpenShape, Scalar
 from tasks.errors import Code, PermanentError
 
@@ -19,11 +20,19 @@ _NOT_CONTENT = ("payloadFile", "resultFile", "sharedDir", "deadlineSeconds")
 
 
 def _id_text(value: Any) -> Any:
-    """Ids are numbers or text; ``True`` is neither."""
+    """Ids are numbers or text; ``True`` is neither. A JSON library may write the number 7 as ``7.0``."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+def _policy_text(value: Any) -> Any:
+    """A policy value of any kind is accepted and noted, never a reason to refuse the job."""
+    return value if isinstance(value, str) else strict_json.line(value).decode().strip()
+
+
 IdText = Annotated[str, BeforeValidator(_id_text)]
+PolicyText = Annotated[str, BeforeValidator(_policy_text)]
 
 
 class _Tolerant(OpenShape):
@@ -70,7 +79,7 @@ class AttachmentRef(_Tolerant):
 class AnswerPolicy(_Tolerant):
     """What the backend allows for this answer; other values of the first two are noted and treated as the default."""
 
-    scope_selection: str = KNOWN_SCOPE
+    scope_selection: PolicyText = KNOWN_SCOPE
     knowledge_base_first: bool = True
     allow_non_kb_supplement_when_insufficient: bool = False
     write_high_value_answer_to_qa: bool = False
@@ -87,7 +96,10 @@ class Team(_Tolerant):
     @classmethod
     def _repo(cls, value: str | None) -> str | None:
         if value is not None and (not _REPO.match(value) or any(part.strip(".") == "" for part in value.split("/"))):
-            raise ValueError("must be 'name' or 'owner/name' of letters, digits and _ . -")
+            raise NotAllowedError(
+                "must be 'name' or 'owner/name' of letters, digits and _ . -",
+                "应为 name 或 owner/name，只能包含字母、数字和 _ . -",
+            )
         return value
 
 
@@ -102,7 +114,7 @@ class Platform(_Tolerant):
     @classmethod
     def _owner(cls, value: str | None) -> str | None:
         if value is not None and (not _REPO.match(value) or "/" in value or value.strip(".") == ""):
-            raise ValueError("must be one name of letters, digits and _ . -")
+            raise NotAllowedError("must be one name of letters, digits and _ . -", "只能包含字母、数字和 _ . -")
         return value
 
 
@@ -129,15 +141,22 @@ class Payload(_Tolerant):
     @classmethod
     def _ids(cls, value: str) -> str:
         if problem := problem_with_id(value):
-            raise ValueError(problem)
+            raise NotAllowedError(problem.en, problem.zh)
+        return value
+
+    @field_validator("skill")
+    @classmethod
+    def _skill(cls, value: str) -> str:
+        if not value.strip():
+            raise NotAllowedError("must not be blank", "不能为空")
         return value
 
     @model_validator(mode="after")
     def _identity(self) -> Self:
         if problem := problem_with_task_id(self.task_id, self.skill, self.conversation_id, self.message_id):
-            raise ValueError(f"taskId {problem}")
+            raise NotAllowedError(problem.en, problem.zh, field="taskId")
         if self.skill == "kb_query" and not self.question.strip():
-            raise ValueError("question must not be blank for skill kb_query")
+            raise NotAllowedError("must not be blank for skill kb_query", "不能为空", field="question")
         return self
 
     def policy_notes(self) -> list[Note]:
@@ -185,33 +204,25 @@ def read_payload(data: bytes | JsonObject) -> Payload:
     """
     try:
         document = strict_json.loads(data) if isinstance(data, bytes) else data
-    except (ValueError, RecursionError) as error:
-        reason = str(error) or "nested too deeply"
+    except ValueError as error:
         raise PermanentError(
-            Code.BAD_PAYLOAD, en=f"payload is not valid JSON: {reason}", zh=f"任务文件不是合法的 JSON：{reason}"
+            Code.BAD_PAYLOAD, en=f"payload is not valid JSON: {error}", zh=f"任务文件不是合法的 JSON：{error}"
         ) from error
     if not isinstance(document, dict):
-        kind = type(document).__name__
+        en, zh = kind_of(document)
         raise PermanentError(
             Code.BAD_PAYLOAD,
-            en=f"payload must be a JSON object, not {kind}",
-            zh=f"任务内容必须是 JSON 对象，收到的是 {kind}",
+            en=f"payload must be a JSON object, not {en}",
+            zh=f"任务内容必须是 JSON 对象，收到的是{zh}",
+        )
+    if strict_json.is_too_deep(document):
+        raise PermanentError(
+            Code.BAD_PAYLOAD,
+            en=f"payload is {strict_json.TOO_DEEP}",
+            zh=f"任务内容嵌套过深（超过 {strict_json.MAX_DEPTH} 层）",
         )
     try:
         return Payload.model_validate(document)
     except ValidationError as error:
         en, zh = describe(error)
         raise PermanentError(Code.BAD_PAYLOAD, en=f"payload refused: {en}", zh=f"任务内容不合要求：{zh}") from error
-
-
-def describe(error: ValidationError) -> tuple[str, str]:
-    """An English and a Chinese line that name each bad field, the kind of its value and what is allowed."""
-    parts = []
-    for item in error.errors(include_url=False, include_context=False)[:10]:
-        field = ".".join(str(step) for step in item["loc"]) or "taskId/question"
-        found = "missing" if item["type"] == "missing" else type(item["input"]).__name__
-        message = item["msg"].removeprefix("Value error, ")
-        parts.append((field, found, message))
-    en = "; ".join(f"{field} ({found}): {message}" for field, found, message in parts)
-    zh = "；".join(f"字段 {field}（收到：{found}）：{message}" for field, found, message in parts)
-    return en, zh

@@ -9,6 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+MAX_DEPTH = 100
+"""Levels of nesting that we read: deeper documents would exhaust the stack of whoever walks them (RFC 8259 §9)."""
+
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -49,10 +52,33 @@ def digest(value: Any) -> str:
 def loads(data: bytes | str) -> Any:
     """Strict reading of one document; a UTF-8 byte order mark is tolerated.
 
-    Raises ``ValueError`` (its text says line and column) for bad JSON, NaN and bad UTF-8.
+    Raises ``ValueError`` (its text says line and column) for bad JSON, NaN, bad UTF-8 and more than 100 levels.
     """
     text = data.decode("utf-8-sig") if isinstance(data, bytes) else data.removeprefix("\ufeff")
-    return json.loads(text, parse_constant=_refuse_constant)
+    try:
+        found = json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise ValueError(TOO_DEEP) from error
+    if is_too_deep(found):
+        raise ValueError(TOO_DEEP)
+    return found
+
+
+TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
+
+
+def is_too_deep(value: Any) -> bool:
+    """Whether a document has more than 100 levels; walks level by level, never by recursion."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [inner for outer in level if isinstance(outer, dict | list) for inner in _inside(outer)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(outer: dict[str, Any] | list[Any]) -> list[Any]:
+    return list(outer.values()) if isinstance(outer, dict) else outer
 
 
 def _refuse_constant(name: str) -> Any:

@@ -15,7 +15,8 @@ from tasks.contract.answer import Answer
 from tasks.contract.context import Context
 from tasks.contract.evidence import Evidence
 from tasks.contract.outcome import Outcome, Receipt
-from tasks.contract.payload import Payload, describe, read_payload
+from tasks.contract.payload import Payload, read_payload
+from tasks.contract.refusal import describe
 from tasks.contract.selection import PageSelection
 from tasks.contract.shape import JsonObject, Shape
 from tasks.errors import Code, PermanentError
