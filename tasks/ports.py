@@ -194,8 +194,12 @@ class JobFolder(Protocol):
 class JobFolders(Protocol):
     """All job folders of the shared directory."""
 
-    def open(self, task_id: str) -> JobFolder:
-        """The job's folder, created when it is missing."""
+    def open(self, task_id: str, *, known: bool = False) -> JobFolder:
+        """The job's folder, created when it is missing.
+
+        ``known``: the job was accepted before, so folders of jobs must be there: without them the share is gone
+        (``RESULT_DIR_MISSING``, transient).
+        """
 
     def task_ids(self) -> list[str]:
         """Jobs that have a folder, for recovery."""

@@ -28,12 +28,15 @@ class _Formatter(logging.Formatter):
             line |= {"event": record.getMessage(), **fields}
             if record.exc_info:
                 line["trace"] = self.formatException(record.exc_info)
-            return json.dumps(self._mask.value(line), ensure_ascii=False, default=str)
+            return json.dumps(self._mask.value(line), ensure_ascii=False, default=self._text_of)
         told = " ".join(f"{key}={value}" for key, value in fields.items() if value not in ("", None))
         text = f"{at} {record.levelname:<7} {record.getMessage()} {told}".rstrip()
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
         return self._mask.text(text)
+
+    def _text_of(self, value: object) -> str:
+        return self._mask.text(str(value))
 
 
 def set_up_logging(mask: SecretMask, form: Literal["json", "text"], level: str) -> None:

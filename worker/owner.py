@@ -6,16 +6,18 @@ import fcntl
 import json
 import os
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tasks.contract import strict_json
-from worker.adapters.job_files import OWN_FOLDER
-from worker.paths import write_atomic
+from worker.paths import OWN_FOLDER, write_atomic
 
 RENEW_S = 15.0
 STALE_S = 60.0
+LOCK_TRIES = 50
+LOCK_PAUSE_S = 0.1
 
 
 class AlreadyOwnedError(Exception):
@@ -31,14 +33,28 @@ class Owner:
     now: Callable[[], float]
     host: str = field(default_factory=socket.gethostname)
     pid: int = field(default_factory=os.getpid)
+    sleep: Callable[[float], None] = time.sleep
     _renewed: float = 0.0
 
     def take(self) -> None:
-        """Own the directory, or raise :class:`AlreadyOwnedError`."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        """Own the directory, or raise :class:`AlreadyOwnedError`; ``OSError`` when it is gone or full."""
+        self._path.parent.mkdir(exist_ok=True)  # never the shared directory itself: an unmounted one must not be filled
         with self._path.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # two that start at once: one of them sees the other
+            self._lock(lock.fileno())
             self._take()
+
+    def _lock(self, descriptor: int) -> None:
+        """Two that start at once: one of them sees the other. Where a share cannot lock, the file alone must do."""
+        for _ in range(LOCK_TRIES):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.sleep(LOCK_PAUSE_S)
+            except OSError:
+                return
+            else:
+                return
+        raise AlreadyOwnedError(f"{self._path.with_suffix('.lock')} is held by another kbw that is starting; try again")
 
     def _take(self) -> None:
         other = self._read()

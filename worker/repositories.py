@@ -41,13 +41,17 @@ class RepositoryRules:
                 en=f"no owner for repository {named!r}: set GITEA_ORG, or write owner/name",
                 zh=f"仓库 {named} 没有所有者：请设置 GITEA_ORG，或写成 owner/name",
             )
-        if self.allowed_repos and str(repo).casefold() not in {allowed.casefold() for allowed in self.allowed_repos}:
+        if self.allowed_repos and str(repo).casefold() not in {self._full(name) for name in self.allowed_repos}:
             raise PermanentError(
                 Code.GITEA_NOT_ALLOWED,
                 en=f"team.kbRepo: {repo} is not in KBW_ALLOWED_REPOS",
                 zh=f"仓库 {repo} 不在允许的范围（KBW_ALLOWED_REPOS）之内",
             )
         return repo
+
+    def _full(self, allowed: str) -> str:
+        """An entry of the allow-list; one without an owner means ours."""
+        return (allowed if "/" in allowed else f"{self.default_owner}/{allowed}").casefold()
 
     def _check_url(self, named: str | None) -> None:
         """Our token goes to the configured Gitea only."""
@@ -65,14 +69,18 @@ class RepositoryRules:
 
 
 def _normal(url: str) -> tuple[str, str, int | None, str]:
-    parts = urlsplit(url.strip())
+    """What makes two spellings the same server; nothing equals what is no URL."""
     try:
+        parts = urlsplit(url.strip())
         port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
     except ValueError:
-        port = -1
+        return "", url, -1, ""
     user = parts.username or parts.password or ""
     return parts.scheme, f"{user}@{(parts.hostname or '').rstrip('.')}", port, parts.path.rstrip("/")
 
 
 def _host(url: str) -> str:
-    return urlsplit(url.strip()).hostname or "?"
+    try:
+        return urlsplit(url.strip()).hostname or "?"
+    except ValueError:
+        return "?"

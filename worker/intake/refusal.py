@@ -14,9 +14,8 @@ from tasks.contract.ids import is_safe_task_id
 from tasks.contract.result import Result
 from tasks.contract.shape import JsonObject
 from tasks.errors import JobError
-from worker.adapters.job_files import OWN_FOLDER
 from worker.masking import SecretMask
-from worker.paths import AllowedRoots, write_atomic
+from worker.paths import OWN_FOLDER, AllowedRoots, write_atomic
 
 log = logging.getLogger("kbw.intake")
 
