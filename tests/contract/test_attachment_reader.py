@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from tests.fakes_attachments import FakeAttachmentReader
 from worker.adapters.attachments import build_reader
 from worker.adapters.attachments.cache import PreviewCache
 from worker.adapters.attachments.child import ChildLimits
+from worker.adapters.attachments.faults import CODES
 from worker.adapters.attachments.reader import ChildProcessReader, ReaderLimits
 from worker.paths import AllowedRoots
 
@@ -266,3 +268,33 @@ def test_every_file_of_the_shared_corpus(corpus_file: dict[str, object], shared:
     else:
         assert "also_accepted" in expected
         assert view.text_preview.startswith("AAAA") or "HelloWorld" in squeezed(view.text_preview)
+
+
+FUZZ_CASES = int(os.environ.get("KBW_FUZZ_CASES", "16"))
+FUZZ_AT_ONCE = 16
+
+
+def test_mutated_files_of_the_corpus_give_only_typed_answers(shared: Callable[[str], Path], tmp_path: Path) -> None:
+    """Flipped bytes and cut ends, through real children: a native abort there is a fault here, never an exception."""
+    sources = [
+        path for path in sorted((shared("attachments") / "files").iterdir()) if 0 < path.stat().st_size < 600_000
+    ]
+    reader = build_reader(AllowedRoots(tmp_path), None, ReaderLimits(job_wall_s=300))
+    for start in range(0, FUZZ_CASES, FUZZ_AT_ONCE):
+        refs = []
+        for case in range(start, min(start + FUZZ_AT_ONCE, FUZZ_CASES)):
+            rng = random.Random(case)
+            source = rng.choice(sources)
+            data = bytearray(source.read_bytes())
+            for _ in range(rng.randint(1, 12)):
+                data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+            kept = rng.randrange(1, len(data)) if rng.random() < 0.25 else len(data)
+            name = f"{case}-{source.name}"
+            (tmp_path / name).write_bytes(data[:kept])
+            refs.append(attached(name))
+        for ref, view in zip(refs, reader.read(refs, None, Limits()), strict=True):
+            assert (view.error is None) == view.preview_available, ref.file_name
+            assert view.error is None or view.error.code in CODES, ref.file_name
+            assert view.error is None or view.error.code not in ("NOT_FOUND", "BUDGET_EXHAUSTED"), ref.file_name
+            assert "\ufffd" not in view.text_preview, ref.file_name
+            (tmp_path / str(ref.storage_path)).unlink()

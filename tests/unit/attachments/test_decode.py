@@ -68,6 +68,7 @@ def test_a_declared_charset_is_believed_in_its_usual_superset() -> None:
 def test_a_declared_latin_charset_is_often_only_a_default_and_unknown_ones_are_ignored() -> None:
     assert decode(SIMPLIFIED.encode("gb18030"), "iso-8859-1").text == SIMPLIFIED
     assert decode(SIMPLIFIED.encode("gb18030"), "x-user-defined").text == SIMPLIFIED
+    assert decode(SIMPLIFIED.encode("gb18030"), "utf-16").text == SIMPLIFIED
     assert decode(SIMPLIFIED.encode("utf-8"), "gb2312").text == SIMPLIFIED
 
 
@@ -91,6 +92,9 @@ def test_a_few_broken_places_in_utf8_are_left_out_and_told() -> None:
 
 def test_stray_zero_bytes_do_not_make_a_text_binary() -> None:
     assert SIMPLIFIED in decode(SIMPLIFIED.encode() + b"\0\0").text
+    assert decode(b"name\0 value of some length\0 and more\n" * 50).text.count("\0") == 100
+    with pytest.raises(FormatError):
+        decode(b"\0" * 1000)
 
 
 def test_a_mostly_ascii_text_with_one_odd_byte_is_shown_and_marked_as_uncertain() -> None:

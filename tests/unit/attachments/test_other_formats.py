@@ -9,6 +9,7 @@ import pytest
 from tests.attachment_files import doc, msg, ole, pdf, ppt, word95, zipped
 from tests.unit.attachments.reading import answer, fault_of, meta_of, text_of
 from tests.unit.attachments.test_decode import SIMPLIFIED, TRADITIONAL
+from worker.adapters.attachments.formats.rtf import unpacked
 
 PAGE = "<html><head><title>标题</title><script>var x = 1 < 2;</script><style>p{}</style></head><body>{}</body></html>"
 
@@ -69,6 +70,14 @@ class TestRtf:
 
     def test_a_rtf_cut_off_in_the_middle_shows_what_is_there(self) -> None:
         assert text_of(b"{\\rtf1 {\\b half a sen") == "half a sen"
+
+    def test_the_packed_form_of_outlook(self) -> None:
+        """The example of [MS-OXRTFCP] 4.1."""
+        packed = bytes.fromhex(
+            "2d0000002b0000004c5a4675f1c5c7a703000a00726370673132354232 0af32068656c090020627705b06c647d0a800fa0"
+        )
+        assert unpacked(packed) == b"{\\rtf1\\ansi\\ansicpg1252\\pard hello world}\r\n"
+        assert text_of(ole({"__properties_version1.0": bytes(32), "__substg1.0_10090102": packed})) == "hello world"
 
 
 class TestPagesAndMarkup:

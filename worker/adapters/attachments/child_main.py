@@ -12,6 +12,8 @@ import sys
 
 _NEW_USER = 0x1000_0000
 _NEW_NET = 0x4000_0000
+_PR_SET_PDEATHSIG = 1
+_SIGKILL = 9
 
 
 def main() -> None:
@@ -22,7 +24,7 @@ def main() -> None:
     for name, (soft, hard) in request["rlimits"].items():
         resource.setrlimit(getattr(resource, name), (soft, hard))
     os.nice(request["nice"])
-    isolated = _leave_network()
+    isolated = _shut_in()
     sys.path.extend(request["path"])
     from worker.adapters.attachments.formats.extract import extract
 
@@ -34,13 +36,17 @@ def main() -> None:
     os._exit(0)  # native parsers' destructors have nothing to add
 
 
-def _leave_network() -> bool:
-    """Move to an empty network namespace, as root or through a user namespace; ``False`` where both are denied."""
+def _shut_in() -> bool:
+    """Die with the parent, and move to an empty network namespace, as root or through a user namespace.
+
+    Returns whether the network is gone; ``False`` where the system denies it.
+    """
     try:
         import ctypes
 
-        unshare = ctypes.CDLL(None, use_errno=True).unshare
-        return bool(unshare(_NEW_NET) == 0 or unshare(_NEW_USER | _NEW_NET) == 0)
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL)
+        return bool(libc.unshare(_NEW_NET) == 0 or libc.unshare(_NEW_USER | _NEW_NET) == 0)
     except (ImportError, OSError, AttributeError):
         return False
 

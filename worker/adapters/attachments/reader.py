@@ -61,6 +61,7 @@ class ChildProcessReader:
         self._cache = cache
         self._limits = limits or ReaderLimits()
         self._monotonic = monotonic
+        self._told = False
         self._slots = threading.BoundedSemaphore(self._limits.max_children)
 
     def read(
@@ -100,7 +101,7 @@ class ChildProcessReader:
             file.close()
 
     def _answer(self, file: CheckedFile, ref: AttachmentRef, chars: int, deadline: float) -> ChildAnswer:
-        name = shown_name(ref.file_name or ref.storage_path or "")
+        name = _hint(ref)
         key = f"{chars}:{self._limits.child}"
         if self._cache and (kept := self._cache.get(file.sha256, name, key)):
             return kept
@@ -114,6 +115,7 @@ class ChildProcessReader:
             except OSError as error:  # no process, no memory: ours to mend, not the file's fault, and not cached
                 log.warning("attachment.child_not_started", extra={"code": type(error).__name__})
                 return ChildAnswer(fault="OUT_OF_MEMORY", settled=False)
+        self._tell_isolation(answer)
         if answer.fault == "TIMEOUT" and left < self._limits.child.wall_s:
             return _EXHAUSTED
         if not file.unchanged():
@@ -122,12 +124,41 @@ class ChildProcessReader:
             self._cache.put(file.sha256, name, key, answer)
         return answer
 
+    def _tell_isolation(self, answer: ChildAnswer) -> None:
+        if not self._told and answer.meta is not None:  # the child lived to say it
+            self._told = True
+            log.log(
+                logging.INFO if answer.isolated else logging.WARNING,
+                "attachment.child_network",
+                extra={"isolated": answer.isolated},
+            )
+
     def _hurry(self, deadline: float) -> None:
         if deadline - self._monotonic() < _SHORTEST_TRY_S:
             raise FileFaultError("BUDGET_EXHAUSTED")
 
     def _since(self, started: float) -> int:
         return round((self._monotonic() - started) * 1000)
+
+
+_ENDING_OF_TYPE = {
+    "text/csv": ".csv",
+    "text/html": ".html",
+    "text/markdown": ".md",
+    "text/xml": ".xml",
+    "application/xml": ".xml",
+    "application/json": ".json",
+    "application/yaml": ".yaml",
+    "message/rfc822": ".eml",
+}
+
+
+def _hint(ref: AttachmentRef) -> str:
+    """A name whose ending tells kinds of text apart: the file's own, else the stored one, else from the MIME type."""
+    for name in (ref.file_name, ref.storage_path or ""):
+        if "." in (shown := shown_name(name)):
+            return shown
+    return shown_name(ref.file_name) + _ENDING_OF_TYPE.get(ref.mime_type.partition(";")[0].strip().lower(), "")
 
 
 _EXHAUSTED = ChildAnswer(fault="BUDGET_EXHAUSTED", settled=False)

@@ -41,11 +41,12 @@ _FREQUENT = frozenset(
     "變電數報結務場計許統區隊決書則達強難權設記類據邊張該規萬術領確傳師觀讓識帶導爭運請網維資證華語言創內於並級"
 )
 _PUNCTUATION = frozenset("，。、：；！？（）《》“”‘’「」『』【】…—·～　％＋－／＝０１２３４５６７８９")
-_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x01-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
 _GOOD = re.compile(r"[^\x00-\x7f\ufffd]")
-_CONTROL_BYTE = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+_CONTROL_BYTE = re.compile(rb"[\x01-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _KEEP_CONTROL_SHARE = 0.01
+_KEEP_ZERO_SHARE = 0.1  # padded records and C strings in a text
 _MIN_ORDINARY = 0.42
 _MIN_SCORE = 0.25
 _MOSTLY_ASCII = 0.7
@@ -133,7 +134,7 @@ def _strict(data: bytes, name: str, *, cut: bool) -> str | None:
 def _wide(data: bytes) -> str | None:
     """UTF-16 without a mark: its characters are ordinary ones, where any other text read as UTF-16 gives rare ones."""
     sample = data[:4096]
-    if len(sample) < 4 or len(data) % 2 or (0 not in sample and _fits_without(sample)):
+    if len(sample) < 4 or (0 not in sample and (len(data) % 2 or _fits_without(sample))):
         return None
     best: tuple[float, str] | None = None
     for name in ("utf-16-le", "utf-16-be"):
@@ -162,7 +163,8 @@ def _is_ordinary(char: str) -> bool:
 
 def _undeclared(data: bytes, declared: str | None, *, cut: bool) -> Decoded:
     wanted = codec_of(declared)
-    if wanted and wanted not in ("utf-8", "cp1252"):  # a declared Latin charset is often only a default
+    # a declared Latin charset is often only a default, and real UTF-16 was found before
+    if wanted and wanted not in ("utf-8", "cp1252") and not wanted.startswith(("utf-16", "utf-32")):
         text = _strict(data, wanted, cut=cut)
         if text is not None:
             return Decoded(text, wanted)
@@ -334,6 +336,7 @@ def _detected(sample: bytes) -> str | None:
 def _checked(decoded: Decoded) -> Decoded:
     """Refuse "text" that is mostly control characters; a few stray ones (NUL padding, form feeds) are dropped later."""
     sample = decoded.text[:_SAMPLE]
-    if len(_CONTROL.findall(sample)) > max(2, len(sample) * _KEEP_CONTROL_SHARE):
+    controls, zeros = len(_CONTROL.findall(sample)), sample.count("\0")
+    if controls > max(2, len(sample) * _KEEP_CONTROL_SHARE) or zeros > max(2, len(sample) * _KEEP_ZERO_SHARE):
         raise FormatError("BINARY_FILE", "holds control characters")
     return decoded

@@ -19,6 +19,7 @@ _WIDE_CHARS = 0x1000
 _WORD_97 = 0x00C0
 _MAX_PIECES = 100_000
 _FIELD = re.compile("\x13[^\x13\x14\x15]*(?:\x14([^\x13\x14\x15]*))?\x15")
+_READABLE = re.compile("[ -~\t\r\x07\u2010-\u2026\u3000-\u303f\u3041-\u30ff\u4e00-\u9fff\uff00-\uffef]{6,}")
 _MAX_NESTED_FIELDS = 5
 _MARKS = str.maketrans({
     "\r": "\n", "\x07": "\t", "\x0b": "\n", "\x0c": "\n", "\x0e": "\n", "\x1e": "-", "\x1f": "", "\xa0": " ",
@@ -35,12 +36,13 @@ def read(container: olefile.OleFileIO, sink: Sink) -> None:
     if flags & _ENCRYPTED:
         raise FormatError("PASSWORD_PROTECTED", "encrypted document")
     if version >= _WORD_97 and len(main) >= 0x1AA:
-        pieces = _pieces_97(main, stream(container, "1Table" if flags & _TABLE_1 else "0Table"))
+        tables = ("1Table", "0Table") if flags & _TABLE_1 else ("0Table", "1Table")
+        pieces = _pieces_97(main, stream(container, tables[0]) or stream(container, tables[1]))
     else:
         pieces = _pieces_95(main, flags)
     text = "".join(_limited(pieces, sink.limit * 4))
     if not text.strip():  # some programs write a piece table that points nowhere, and the text where the header says
-        text = _plain_range(main, wide=version >= _WORD_97)
+        text = _plain_range(main)
     sink.write(shown(text))
 
 
@@ -104,15 +106,14 @@ def _pieces_95(main: bytes, flags: int) -> Iterator[str]:
     yield raw.decode("utf-16-le", "ignore") if wide else raw.decode(_narrow_codec(raw), "ignore")
 
 
-def _plain_range(main: bytes, *, wide: bool) -> str:
+def _plain_range(main: bytes) -> str:
+    """The range that the header states, else all runs of readable UTF-16 in the stream."""
     first, after = struct.unpack_from("<II", main, 0x18)
-    raw = main[first : max(after, first)] or main[0x200:]
-    if (wide and len(raw) > 1 and any(raw[1::2]) is False) or raw[1:400:2].count(0) > 20:
-        return raw.decode("utf-16-le", "ignore")
+    raw = main[first:after] if 0x200 <= first < after <= len(main) else main[0x200:]
     try:
         return decode(raw).text
     except FormatError:
-        return raw.decode("utf-16-le", "ignore") if wide else ""
+        return "\n".join(_READABLE.findall(raw.decode("utf-16-le", "ignore")))
 
 
 def _narrow_codec(raw: bytes) -> str:
