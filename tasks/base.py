@@ -27,6 +27,8 @@ log = logging.getLogger("kbw.job")
 MAX_BATCH = 64
 MAX_ROUNDS = 1_000
 INTERNAL_TRIES = 2
+FRESH_S = 1.0
+"""A lease that was confirmed so lately is not asked for again: the checkpoint after it is a compare-and-set anyway."""
 
 
 @dataclass(frozen=True)
@@ -245,17 +247,27 @@ def _repo_of(fleet: Fleet, task_id: str) -> str:
 def kept(fleet: Fleet, claimed: Sequence[tuple[Claim, Job]], lock: str = "") -> Iterator[None]:
     """Renew the leases (and the committer's lock) in the background; a lost one makes its job's guard raise."""
     done = Event()
+    now = fleet.ports.clock.monotonic
+    confirmed = {claim.task_id: now() for claim, _ in claimed}
+
+    def confirm(claim: Claim) -> bool:
+        held = fleet.jobs.renew(claim)
+        confirmed[claim.task_id] = now() if held else float("-inf")
+        return held
 
     def renew() -> None:
         while not done.wait(fleet.lease_s / 4):
-            for claim, _ in claimed:
-                fleet.jobs.renew(claim)
-            if lock:
-                fleet.sweep.lock(lock, fleet.worker, fleet.lease_s)
+            try:
+                for claim, _ in claimed:
+                    confirm(claim)
+                if lock:
+                    fleet.sweep.lock(lock, fleet.worker, fleet.lease_s)
+            except Exception as error:  # noqa: BLE001 - Redis may be away for a moment; the guards ask again
+                log.warning("lease.unrenewed", extra={"kbw": {"reason": f"{type(error).__name__}: {error}"}})
 
     def guard_of(claim: Claim) -> Callable[[], None]:
         def guard() -> None:
-            if not fleet.jobs.renew(claim):
+            if now() - confirmed[claim.task_id] > FRESH_S and not confirm(claim):
                 raise FencedError(f"{claim.task_id} at {claim.stage}: lease lost or job cancelled")
 
         return guard
