@@ -7,15 +7,15 @@ harm, because each attempt starts with a claim on the record and ends with a com
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from threading import Event, Thread
+from functools import partial
 from typing import Any
 
 from celery import Celery
 
 from tasks.errors import Code, FencedError, JobError, PermanentError, TransientError
+from tasks.leases import KeptLeases
 from tasks.pipeline import Pipeline, Step, chance, failure_of, note, perform
 from tasks.ports import Claim, EndpointHealth, JobStore, JobSweep, JobViews, Ports
 from tasks.rules.retry import delay_before_retry
@@ -27,8 +27,6 @@ log = logging.getLogger("kbw.job")
 MAX_BATCH = 64
 MAX_ROUNDS = 1_000
 INTERNAL_TRIES = 2
-FRESH_S = 1.0
-"""A lease that was confirmed so lately is not asked for again: the checkpoint after it is a compare-and-set anyway."""
 
 
 @dataclass(frozen=True)
@@ -243,42 +241,14 @@ def _repo_of(fleet: Fleet, task_id: str) -> str:
 # ---------------------------------------------------------------- leases
 
 
-@contextmanager
-def kept(fleet: Fleet, claimed: Sequence[tuple[Claim, Job]], lock: str = "") -> Iterator[None]:
-    """Renew the leases (and the committer's lock) in the background; a lost one makes its job's guard raise."""
-    done = Event()
+def kept(fleet: Fleet, claimed: Sequence[tuple[Claim, Job]], lock: str = "") -> KeptLeases:
+    """Leases that are renewed while the block runs; each job's guard asks for its own."""
+    claims = [claim for claim, _ in claimed]
     now = fleet.ports.clock.monotonic
-    confirmed = {claim.task_id: now() for claim, _ in claimed}
-
-    def confirm(claim: Claim) -> bool:
-        held = fleet.jobs.renew(claim)
-        confirmed[claim.task_id] = now() if held else float("-inf")
-        return held
-
-    def renew() -> None:
-        while not done.wait(fleet.lease_s / 4):
-            try:
-                for claim, _ in claimed:
-                    confirm(claim)
-                if lock:
-                    fleet.sweep.lock(lock, fleet.worker, fleet.lease_s)
-            except Exception as error:  # noqa: BLE001 - Redis may be away for a moment; the guards ask again
-                log.warning("lease.unrenewed", extra={"kbw": {"reason": f"{type(error).__name__}: {error}"}})
-
-    def guard_of(claim: Claim) -> Callable[[], None]:
-        def guard() -> None:
-            if now() - confirmed[claim.task_id] > FRESH_S and not confirm(claim):
-                raise FencedError(f"{claim.task_id} at {claim.stage}: lease lost or job cancelled")
-
-        return guard
-
+    leases = KeptLeases(fleet.jobs, fleet.sweep, claims, worker=fleet.worker, lease_s=fleet.lease_s, now=now, lock=lock)
     for claim, job in claimed:
-        job.guard = guard_of(claim)
-    Thread(target=renew, name="lease", daemon=True).start()
-    try:
-        yield
-    finally:
-        done.set()
+        job.guard = partial(leases.guard, claim)
+    return leases
 
 
 def _fields(task_id: str, stage: str, **more: object) -> dict[str, Any]:

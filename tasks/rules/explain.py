@@ -96,6 +96,12 @@ EXPLANATIONS: dict[str, Explanation] = {
         "模型服务拒绝了访问凭据",
         "由管理员更换模型服务的令牌或密钥",
     ),
+    Code.MODEL_REFUSED: Explanation(
+        "the model endpoint refused the request itself: too long, malformed for it, or out of quota",
+        "read the server's words in `kbw show ID`; shorten the limits, name another model or raise the quota, then replay",
+        "模型服务拒绝了本次请求（内容过长、格式不支持或额度不足）",
+        "由管理员检查模型服务的限制与额度后重放任务",
+    ),
     Code.RESULT_DIR_MISSING: Explanation(
         "the folder of resultFile, or the shared directory, is not there or cannot be written",
         "mount the share, create the folder, free disk space; the job goes on by itself",
