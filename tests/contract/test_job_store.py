@@ -440,6 +440,20 @@ def test_the_slot_of_a_dead_holder_frees_itself(world: World) -> None:
     assert refused(world, "a", "select", endpoint=MODEL).reason == "cap"
 
 
+def test_who_waited_long_for_a_slot_gets_a_dead_holders_slot_in_the_next_round(world: World) -> None:
+    for task_id in "abc":
+        world.accept(task_id, stage="select", deadline_s=9000)
+    holders = [taken(world, task_id, "select", endpoint=MODEL) for task_id in "ab"]
+    for _ in range(40):  # woken in vain again and again, ever more rarely
+        world.advance(30)
+        for holder in holders:
+            assert world.records.store.renew(holder)
+        if ("c", "select") in world.records.sweep.stalled(10):
+            assert refused(world, "c", "select", endpoint=MODEL).reason == "cap"
+    world.advance(61)
+    assert ("c", "select") in world.records.sweep.freed(10) + world.records.sweep.stalled(10)
+
+
 def test_a_holder_that_slept_past_its_lease_cannot_overfill_the_endpoint(world: World) -> None:
     for task_id in "abc":
         world.accept(task_id, stage="select")
@@ -665,9 +679,11 @@ def test_a_replayed_job_queues_up_behind_its_conversation(world: World) -> None:
     end(world, "a1", success=False, code="KB_AUTH")
     world.accept("a2", lane="A")
     world.records.control.replay("a1", "prepare")
+    world.accept("a3", lane="A")
     assert refused(world, "a1", "prepare").reason == "order"
     end(world, "a2")
     taken(world, "a1", "prepare")
+    assert refused(world, "a3", "prepare").reason == "order"
 
 
 def test_a_record_lost_with_redis_comes_back_from_what_the_folder_tells(world: World) -> None:
