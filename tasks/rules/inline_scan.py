@@ -27,6 +27,7 @@ INVISIBLE = re.compile(f"[{_UNSEEN}]|(?<=[{_VARIATION}])[{_VARIATION}]")
 _SPECIAL = re.compile(rf"[\\`<!\[\]]|{INVISIBLE.pattern}")
 _ESCAPABLE = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 _TICKS = re.compile("`+")
+_HTML_LINE = re.compile(r"[\r\n][\s>*+\-0-9.)]*<[A-Za-z/!?]")
 _TAG_START = re.compile(r"<(?=[A-Za-z/!?])")
 _AUTOLINK = re.compile(r"<([A-Za-z][A-Za-z0-9+.-]{1,31}:[^\s<>\x00-\x20]*)>")
 _EMAIL = re.compile(r"<[\w.!#$%&'*+/=?^`{|}~-]+@[\w.-]+>")
@@ -34,7 +35,9 @@ _IN_ANGLES = re.compile(r"<((?:[^<>\r\n\\]|\\.)*)>")
 _TITLE = re.compile(r"""\s+(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\))""", re.DOTALL)
 _SPACE = re.compile(r"\s*")
 _LABEL = re.compile(r"\[((?:[^\[\]\\]|\\.){0,999})\]", re.DOTALL)
-_LIKE_DEFINITION = re.compile(r":\s*<?((?:[A-Za-z][A-Za-z0-9+.-]*:|//)[^\s>]+)")
+_LIKE_DEFINITION = re.compile(
+    r":\s*<?([^\s<>]+)>?(?=[ \t]*(?:[\r\n]|\Z|[\"'(]))|:\s*<?((?:[A-Za-z][A-Za-z0-9+.-]*:|//)[^\s>]+)"
+)
 _LINE_PREFIX = re.compile(r"[\s>*+\-0-9.)]*")
 _PLAIN_TARGET = re.compile(r"(?:[^\s()<>\[\]`\\!]|\([^\s()<>\[\]`\\!]*\))+")
 _QUOTED = {ord(char): f"%{ord(char):02X}" for char in ' ()<>[]`\\"!'}
@@ -94,6 +97,7 @@ class InlineScan:
         self._openers: list[_Opener] = []
         self._no_link_before = 0  # a link holds no link: brackets opened left of this place cannot become one
         self._runs = _ends_by_length(text)
+        self._trusts_code = True
         self.code: list[tuple[int, int]] = []
 
     def run(self) -> str:
@@ -131,10 +135,15 @@ class InlineScan:
         if ends and self._is_code(self._at, ends[-1]):
             self.code.append((self._at + self._offset, ends[-1] + self._offset))
             self._at = ends[-1]
-        else:
-            self._at = run.end()
+            return
+        # Where renderers may differ on one pair of runs, they differ on all pairs after it.
+        self._trusts_code = self._trusts_code and not ends
+        self._at = run.end()
 
     def _is_code(self, start: int, end: int) -> bool:
+        """Not when a line inside begins with HTML: that line would end the paragraph, and the code span with it."""
+        if not self._trusts_code or _HTML_LINE.search(self._text, start, end):
+            return False
         return self._shared_code is None or (start + self._offset, end + self._offset) in self._shared_code
 
     def _angle(self) -> None:
@@ -211,9 +220,9 @@ class InlineScan:
         return closing + 1, self._kept.get(normalizeReference(own))
 
     def _is_like_definition(self, opener: _Opener, after: int) -> bool:
-        """``[x]: https://…`` at the start of a line, where CommonMark sees text but others a definition."""
+        """``[x]: target`` at the start of a line, where CommonMark sees text but others a definition."""
         like = _LIKE_DEFINITION.match(self._text, after)
-        if like is None or self._links.allows(unescapeAll(like[1])):
+        if like is None or self._links.allows(unescapeAll(like[1] or like[2])):
             return False
         line = max(self._text.rfind("\n", 0, opener.start), self._text.rfind("\r", 0, opener.start)) + 1
         return _LINE_PREFIX.fullmatch(self._text, line, opener.start) is not None

@@ -97,6 +97,10 @@ def _blocks(tokens: list[Token], definitions: list[Definition], count: int) -> l
     kinds: dict[str, Kind] = {"fence": "code", "code_block": "code", "table_open": "table", "inline": "text"}
     found = [Block("definition", item.start, item.end) for item in definitions]
     found += [Block(kinds[item.type], item.map[0], item.map[1]) for item in tokens if item.map and item.type in kinds]
+    # An indented line right below a table is code, but running text for a renderer without tables: not sure to be code.
+    table_ends = {block.end for block in found if block.kind == "table"}
+    indented = {item.map[0] for item in tokens if item.map and item.type == "code_block"}
+    found = [block for block in found if block.start not in indented & table_ends]
     covered: list[Block] = []
     line = 0
     # at one line the table comes before the cells that lie in it

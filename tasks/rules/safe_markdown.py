@@ -92,7 +92,9 @@ def _raw(markdown: Markdown, block: Block) -> str:
 
 def _closing(fence: OpenFence, markdown: Markdown, raw: str) -> str:
     opening = markdown.lines[fence.start]
-    prefix = "".join(char if char in " \t>" else " " for char in opening[: opening.index(fence.fence)])
+    marks = opening[: opening.index(fence.fence)]
+    # a quote mark swallows one blank, a list mark is a matter of columns
+    prefix = re.sub(r"[^ \t>]", " ", re.sub(r">(?=[^ \t])", "> ", marks))
     line_end = "" if raw.endswith(("\n", "\r")) else "\n"
     return f"{line_end}{prefix}{fence.fence}\n"
 

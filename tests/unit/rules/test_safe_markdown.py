@@ -55,6 +55,8 @@ def test_harmless_text_stays_byte_for_byte(text: str) -> None:
         ("<div>\n```\n<b>\n```\n</div>", "&lt;div>\n```\n<b>\n```\n&lt;/div>"),
         ("`未闭合 <b>", "`未闭合 &lt;b>"),
         ("a`\n\n<b>`", "a`\n\n&lt;b>`"),
+        ("`x <http://evil>\n<!-- y`", "`x http://evil\n&lt;!-- y`"),
+        ("| a |\n|---|\n    <b>x</b>", "| a |\n|---|\n    &lt;b>x&lt;/b>"),
         ("![图](http://evil/p.png?q=1)", "图"),
         ("![图][r]\n\n[r]: tech-notes/a.md\n", "图\n\n[r]: tech-notes/a.md\n"),
         ("[![图](http://evil/a)](http://evil/b)", "图"),
@@ -96,12 +98,13 @@ def test_what_could_harm_is_shown_as_text(text: str, shown: str) -> None:
         ("```\n<b>", "```\n<b>\n```\n"),
         ("正文\n\n~~~~py\nx\n~~~\n", "正文\n\n~~~~py\nx\n~~~\n~~~~\n"),
         ("> ```\n> x\n", "> ```\n> x\n> ```\n"),
+        (">- ~~~", ">- ~~~\n>   ~~~\n"),
         ("1. ```\n   x", "1. ```\n   x\n   ```\n"),
     ],
 )
 def test_an_open_fence_is_closed_where_it_ends(text: str, shown: str) -> None:
     assert safe(text) == shown
-    assert safe(text + "") == shown
+    assert safe(shown) == shown
 
 
 def test_what_was_dropped_is_counted() -> None:
