@@ -55,6 +55,7 @@ def build_qa_page(
     ``scenario``: where it applies, taken when ``content`` has no such section (blank: ``evaluation.reason``) ·
     ``evidence``: the cited pages · ``now``: UTC text as CONTRACT §1 writes it.
     """
+    title, question, content, scenario = (str(strict_json.clean(text)) for text in (title, question, content, scenario))
     name = _one_line(title) or _one_line(question)[:MAX_TITLE_CHARS].strip()
     page_id = paths.qa_id(question)
     path = paths.qa_path(wanted_path, title, question, page_id)

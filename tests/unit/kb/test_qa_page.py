@@ -76,6 +76,13 @@ def test_a_scenario_of_the_contents_own_is_not_doubled() -> None:
     assert build(content="答。\n\n## 适用场景\n\n任何时候").body.count("适用场景") == 1
 
 
+def test_half_characters_and_nulls_do_not_reach_a_file() -> None:
+    page = build(title="半\ud83d", question="问\ud83d\0", content="答\ud83d\0")
+    text = render(page) + json.dumps(page.catalog_entry, ensure_ascii=False)
+    assert "\0" not in text
+    assert text.encode().decode() == text
+
+
 def test_links_to_cited_pages_work_from_inside_qa() -> None:
     body = build(
         content="见 [笔记](notes/n.md)、[缓存](<concepts/a b.md>) 与 [外](https://x.invalid/notes/n.md)。"

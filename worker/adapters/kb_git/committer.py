@@ -59,11 +59,13 @@ class Committer:
 
     def commit(self, repo: RepoRef, changes: Sequence[Change]) -> list[Receipt]:
         """One receipt a change, in order (``tasks.ports.KbWriter``)."""
-        unique = list({change.task_id: change for change in reversed(changes)}.values())[::-1]
+        unique: dict[str, Change] = {}
+        for change in changes:
+            unique.setdefault(change.task_id, change)
         if not unique:
             return []
         try:
-            receipts = self._in_turn(self._mirrors.of(repo), unique)
+            receipts = self._in_turn(self._mirrors.of(repo), list(unique.values()))
         except PermanentError as error:
             if error.code in (Code.KB_AUTH, Code.KB_NOT_FOUND):
                 raise
