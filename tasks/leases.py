@@ -1,4 +1,4 @@
-"""Keeps the leases of the jobs a worker has in hand, and says when one is lost; must not know what is done with them."""
+"""Keeps the leases of the jobs a worker has in hand and says when one is lost; must not know what is done with them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ FRESH_S = 1.0
 
 
 class KeptLeases:
-    """Renews the leases (and a named lock) four times in their length, in the background, while the block runs.
+    """Renews leases (and a named lock) in the background, four times in their length, while the block runs.
 
-    ``lease_s`` in seconds; ``now`` is a monotonic clock; ``lock`` is ``""`` or the name of a lock that ``worker`` holds.
+    ``lease_s`` in seconds; ``now`` is a monotonic clock; ``lock``: ``""`` or the name of a lock that ``worker`` holds.
     """
 
     def __init__(
@@ -42,16 +42,19 @@ class KeptLeases:
         self._now = now
         self._lock = lock
         self._done = Event()
+        self._keeper = Thread(target=self._keep, name="lease", daemon=True)
         self._confirmed = {claim.task_id: now() for claim in claims}
 
     def __enter__(self) -> Self:
-        Thread(target=self._keep, name="lease", daemon=True).start()
+        self._keeper.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._done.set()
+        # a renewal under way must not come after the lock is given back: it would take it anew for nobody
+        self._keeper.join(self._lease_s)
 
     def guard(self, claim: Claim) -> None:
         """To be asked before every effect. Raises ``FencedError`` when the lease is lost or the job was cancelled."""

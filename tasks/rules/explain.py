@@ -98,7 +98,7 @@ EXPLANATIONS: dict[str, Explanation] = {
     ),
     Code.MODEL_REFUSED: Explanation(
         "the model endpoint refused the request itself: too long, malformed for it, or out of quota",
-        "read the server's words in `kbw show ID`; shorten the limits, name another model or raise the quota, then replay",
+        "read the server's words in `kbw show ID`; lower the limits, change the model or raise the quota, then replay",
         "模型服务拒绝了本次请求（内容过长、格式不支持或额度不足）",
         "由管理员检查模型服务的限制与额度后重放任务",
     ),
