@@ -14,7 +14,7 @@ from tasks.errors import Code, PermanentError
 from tasks.pipeline import Pipeline, timestamp
 from tasks.ports import Accepted, Ack, JobArchive, JobFolder, JobFolders, JobStore, NewJob, ResultSink
 from tasks.query import pipeline_of
-from tasks.restore import record_of_answered
+from tasks.restore import record_of_answered, record_of_open
 from tasks.stages.job import EVENTS, PAYLOAD, RESULT
 
 log = logging.getLogger("kbw.accept")
@@ -24,13 +24,18 @@ _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-
 
 @dataclass(frozen=True)
 class Intake:
-    """What accepting needs. ``wake(pipeline, stage, task_id)`` sends a wake-up call."""
+    """What accepting needs.
+
+    ``wake(pipeline, stage, task_id)`` sends a wake-up call. ``hide`` takes configured secrets out of a document: a job
+    is what its folder keeps, so its content is compared in that form.
+    """
 
     jobs: JobStore
     archive: JobArchive
     folders: JobFolders
     sink: ResultSink
     wake: Callable[[Pipeline, str, str], None]
+    hide: Callable[[JsonObject], JsonObject] = lambda document: document
 
 
 def accept(
@@ -45,28 +50,71 @@ def accept(
     ``ack`` is acknowledged together with the record (for a conflict and for a job that is over: by the caller, see
     ``JobStore.accept``). ``traceparent`` is the sender's trace (W3C), else the payload's own field of that name.
     """
-    payload = read_payload(document)
+    document = as_kept(document, intake.hide)
+    payload, digest = read_payload(document), content_digest(document)
+    pipeline = pipeline_of(payload.skill)
     folder = intake.folders.open(payload.task_id)
     body = strict_json.dumps(document)
     # before the record: once a source has been acknowledged, the payload must be on disk
-    kept = folder.write_once(PAYLOAD, body)
-    if folder.read(RESULT) and (answered := record_of_answered(payload.task_id, folder)):
-        intake.archive.restore(answered, deadline_s=payload.deadline_seconds)  # a job that is known stays as it is
-    pipeline = pipeline_of(payload.skill)
-    accepted = intake.jobs.accept(
-        _new_job(payload, document, pipeline.first.name, source, traceparent or document.get("traceparent")), ack=ack
-    )
-    if accepted.kind == "new" and kept != body:
-        folder.write(PAYLOAD, body)  # left over from a writer that died before it had a record
-    if accepted.kind == "new":
-        folder.append(EVENTS, {"at": timestamp(accepted.record.created), "event": "accept", "actor": source})
+    kept = digest_of(folder.write_once(PAYLOAD, body))
+    if kept is None:
+        folder.write(PAYLOAD, body)  # what lay there was no payload of anybody
+    _recall(intake, payload.task_id, folder, same=kept in (None, digest))
+    trace = traceparent or document.get("traceparent")
+    accepted = intake.jobs.accept(_new_job(payload, digest, pipeline.first.name, source, trace), ack=ack)
     if accepted.kind == "conflict":
         log.warning("conflict", extra={"kbw": {"task_id": payload.task_id, "source": source}})
-    elif accepted.record.state in OVER:
+        return accepted
+    if accepted.record.state in OVER:
         deliver_again(payload, folder, intake.sink)
-    else:
-        intake.wake(pipeline, accepted.record.stage, payload.task_id)
+        return accepted
+    if kept not in (None, digest):
+        folder.write(PAYLOAD, body)  # left over from a writer that died before it had a record
+    if accepted.kind == "new":
+        folder.append(EVENTS, accept_event(accepted.record.created, pipeline.first.name, source))
+    intake.wake(pipeline, accepted.record.stage, payload.task_id)
     return accepted
+
+
+def as_kept(document: JsonObject, hide: Callable[[JsonObject], JsonObject]) -> JsonObject:
+    """The document as the job's folder keeps it: strict JSON without secrets. Raises ``BAD_PAYLOAD``."""
+    read_payload(document)  # before anything walks it: it may be nested without end
+    cleaned: JsonObject = strict_json.clean(document)
+    return hide(cleaned)
+
+
+def digest_of(kept: bytes) -> str | None:
+    """The content digest of a kept ``payload.json``; ``None`` when it is no JSON object."""
+    try:
+        document = strict_json.loads(kept)
+    except ValueError:
+        return None
+    return content_digest(document) if isinstance(document, dict) else None
+
+
+def accept_event(at: float, stage: str, source: str) -> JsonObject:
+    """The first line of a job's journal."""
+    return {"at": timestamp(at), "event": "accept", "stage": stage, "generation": 0, "attempt": 0, "epoch": 0} | {
+        "actor": source
+    }
+
+
+def _recall(intake: Intake, task_id: str, folder: JobFolder, *, same: bool) -> None:
+    """Put back a job that Redis lost but its folder knows; a job that is known stays as it is.
+
+    One with a result is over. One that was at work (its journal tells) with other content than now comes must not have
+    its payload replaced under its artefacts: it is put back, and what comes now is a conflict.
+    """
+    record = record_of_answered(task_id, folder) if folder.read(RESULT) else None
+    if record is None and not same and folder.read(EVENTS):
+        document = strict_json.loads(folder.read(PAYLOAD) or b"null")
+        try:
+            record = record_of_open(document, pipeline_of(str(document.get("skill"))).first.name)
+        except PermanentError:
+            return  # never was a job
+    if record is not None:
+        deadline_s = read_payload(folder.read(PAYLOAD) or b"").deadline_seconds
+        intake.archive.restore(record, deadline_s=deadline_s)
 
 
 def deliver_again(payload: Payload, folder: JobFolder, sink: ResultSink) -> None:
@@ -84,10 +132,10 @@ def conflict(task_id: str) -> PermanentError:
     )
 
 
-def _new_job(payload: Payload, document: JsonObject, first_stage: str, source: str, trace: object) -> NewJob:
+def _new_job(payload: Payload, digest: str, first_stage: str, source: str, trace: object) -> NewJob:
     return NewJob(
         task_id=payload.task_id,
-        digest=content_digest(document),
+        digest=digest,
         skill=payload.skill,
         first_stage=first_stage,
         lane=payload.conversation_id,

@@ -14,19 +14,18 @@ from typing import Any
 
 from celery import Celery
 
-from tasks.errors import Code, FencedError, JobError, PermanentError, TransientError
+from tasks.errors import Code, FencedError, JobError, PermanentError, StoreUnavailableError, TransientError
 from tasks.leases import KeptLeases
-from tasks.pipeline import Pipeline, Step, chance, failure_of, note, perform
+from tasks.pipeline import Pipeline, Step, chance, note, our_bug, perform
 from tasks.ports import Claim, EndpointHealth, JobStore, JobSweep, JobViews, Ports
 from tasks.rules.retry import delay_before_retry
-from tasks.stages.job import Job
+from tasks.stages.job import RESULT, Job, failure_of
 
 log = logging.getLogger("kbw.job")
 
 
 MAX_BATCH = 64
 MAX_ROUNDS = 1_000
-INTERNAL_TRIES = 2
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ def take(fleet: Fleet, pipeline: Pipeline, step: Step, task_id: str) -> tuple[Cl
             fleet.wake(pipeline, pipeline.last.name, task_id)
         return None
     try:
-        folder = fleet.ports.folders.open(task_id)
+        folder = fleet.ports.folders.open(task_id, known=True)
     except TransientError as error:  # the share is gone: wait for it, do not burn attempts on it
         delay = delay_before_retry(error, claim.attempt, chance(fleet.ports.clock))
         fleet.jobs.park(claim, delay, error.code, error.en, counted=False)
@@ -102,7 +101,8 @@ def take(fleet: Fleet, pipeline: Pipeline, step: Step, task_id: str) -> tuple[Cl
     if step is pipeline.last:
         record = fleet.views.get(task_id)
         job.failure = fleet.views.failure(task_id)
-        job.more_result_files = record.more_result_files if record else ()
+        if record:
+            job.result_file, job.more_result_files = record.result_file, record.more_result_files
     return claim, job
 
 
@@ -111,16 +111,20 @@ def attempt(fleet: Fleet, pipeline: Pipeline, step: Step, claim: Claim, job: Job
     started = fleet.ports.clock.monotonic()
     note(job, claim, "start")
     try:
-        perform(step, [job])
+        ran = perform(step, [job])
         following = None if step is pipeline.last else pipeline.after(step, job)
     except FencedError:
         note(job, claim, "fenced")
+        wake_all(fleet, fleet.sweep.freed(MAX_BATCH))  # a cancelled job has its error result to publish
+        return None
+    except StoreUnavailableError as error:  # nothing can be recorded: the lease runs out and the job comes back
+        log.warning("record.unavailable", extra=_fields(job.task_id, step.name, reason=str(error)))
         return None
     except Exception as error:  # noqa: BLE001 - the one place that decides what becomes of any error
         settle(fleet, pipeline, step, claim, job, error)
         return None
     ms = round((fleet.ports.clock.monotonic() - started) * 1000)
-    if step.calls_model:
+    if step.calls_model and ran:
         fleet.health.report(fleet.ports.model.endpoint, ok=True)
     if following is None:
         finish(fleet, claim, job, ms=ms)
@@ -134,8 +138,9 @@ def attempt(fleet: Fleet, pipeline: Pipeline, step: Step, claim: Claim, job: Job
 def settle(fleet: Fleet, pipeline: Pipeline, step: Step, claim: Claim, job: Job, error: Exception) -> None:
     """Decide what becomes of a failed attempt: wait and try again, or end the job with this error."""
     if not isinstance(error, JobError):
-        log.error("stage.crashed", exc_info=error, extra=_fields(job.task_id, step.name, attempt=claim.attempt))
-        error = _our_bug(error, step.name, claim.attempt)
+        record = fleet.views.get(job.task_id)
+        again = record is not None and record.code == Code.INTERNAL  # the attempt before ended like this one
+        error = our_bug(error, job, step, PermanentError if again else TransientError)
     if step.calls_model and error.code == Code.MODEL_UNREACHABLE:
         fleet.health.report(fleet.ports.model.endpoint, ok=False)
     publishing = step is pipeline.last
@@ -143,21 +148,20 @@ def settle(fleet: Fleet, pipeline: Pipeline, step: Step, claim: Claim, job: Job,
         delay = delay_before_retry(error, claim.attempt, chance(fleet.ports.clock))
         note(job, claim, "park", code=error.code, reason=error.en, ms=round(delay * 1000))
         fleet.jobs.park(claim, delay, error.code, error.en)
+    elif publishing and job.failure is None and job.folder.read(RESULT) is None:
+        job.failure = failure_of(error)  # no result could be made of what the job has: then one that says so
+        try:
+            perform(step, [job])
+        except Exception as second:  # noqa: BLE001 - decided by the same rules, with a failure that ends it
+            settle(fleet, pipeline, step, claim, job, second)
+        else:
+            finish(fleet, claim, job, reason=error.en)
     elif publishing:  # the result lies in the job's folder; it must not go where the payload wants it
         finish(fleet, claim, job, code=error.code, reason=error.en)
     else:
         note(job, claim, "fail", code=error.code, reason=error.en)
         if fleet.jobs.fail(claim, failure_of(error)):
             fleet.wake(pipeline, pipeline.last.name, job.task_id)
-
-
-def _our_bug(error: Exception, stage: str, attempt: int) -> JobError:
-    kind = TransientError if attempt < INTERNAL_TRIES else PermanentError
-    return kind(
-        Code.INTERNAL,
-        en=f"{type(error).__name__} in stage {stage}; the trace is in the worker's log",
-        zh="系统内部错误，已记录；请稍后重试或联系管理员",
-    )
 
 
 def move_on(fleet: Fleet, claim: Claim, job: Job, following: Step, ms: int) -> bool:
@@ -193,46 +197,65 @@ def drain(fleet: Fleet, pipeline: Pipeline, step: Step, task_id: str) -> None:
     """
     repo = _repo_of(fleet, task_id)
     lock = f"{pipeline.task_name(step.name)}:{repo}"
+    refused: set[str] = set()
     for _ in range(MAX_ROUNDS):
         if not fleet.sweep.lock(lock, fleet.worker, fleet.lease_s):
             return
         try:
-            worked = drain_once(fleet, pipeline, step, repo, lock)
+            worked = drain_once(fleet, pipeline, step, repo, lock, refused)
         finally:
             fleet.sweep.unlock(lock, fleet.worker)
-        if not worked:
+        # a job that came while the lock was held was sent away: without this look it would wait for the reconciler
+        if not worked and refused.issuperset(_waiting_for(fleet, step, repo)):
             return
 
 
-def drain_once(fleet: Fleet, pipeline: Pipeline, step: Step, repo: str, lock: str) -> bool:
-    """One batch; ``False`` when no job was waiting."""
-    mine = (task_id for task_id in fleet.sweep.waiting(step.name, MAX_BATCH) if _repo_of(fleet, task_id) == repo)
-    claimed = [taken for task_id in mine if (taken := take(fleet, pipeline, step, task_id))]
-    if not claimed:
-        return False
+def drain_once(fleet: Fleet, pipeline: Pipeline, step: Step, repo: str, lock: str, refused: set[str]) -> bool:
+    """One batch; ``False`` when no job was waiting. ``refused`` gets the jobs that cannot be claimed now."""
+    claimed = []
+    for task_id in _waiting_for(fleet, step, repo):
+        taken = take(fleet, pipeline, step, task_id)
+        if taken:
+            claimed.append(taken)
+        else:
+            refused.add(task_id)
+    if claimed:
+        with kept(fleet, claimed, lock):
+            attempt_all(fleet, pipeline, step, claimed)
+    return bool(claimed)
+
+
+def attempt_all(fleet: Fleet, pipeline: Pipeline, step: Step, claimed: Sequence[tuple[Claim, Job]]) -> None:
+    """Run a batched step once for all claimed jobs and record how it went for each."""
     started = fleet.ports.clock.monotonic()
     for claim, job in claimed:
         note(job, claim, "start")
-    with kept(fleet, claimed, lock):
-        try:
-            perform(step, [job for _, job in claimed])
-        except FencedError:
-            return True  # the jobs that lost their lease are somebody else's; the others come back when theirs ends
-        except Exception as error:  # noqa: BLE001 - decided for each job of the batch, as in attempt()
-            for claim, job in claimed:
-                settle(fleet, pipeline, step, claim, job, error)
-            return True
-        ms = round((fleet.ports.clock.monotonic() - started) * 1000)
+    try:
+        perform(step, [job for _, job in claimed])
+    except StoreUnavailableError:
+        raise  # nothing can be recorded: the leases run out and the jobs come back
+    except FencedError:  # the jobs that lost their lease are somebody else's; the others go again at once
+        for claim, _ in claimed:
+            fleet.jobs.park(claim, 0.0, "", "", counted=False)
+        return
+    except Exception as error:  # noqa: BLE001 - decided for each job of the batch, as in attempt()
         for claim, job in claimed:
-            following = pipeline.after(step, job)
-            if move_on(fleet, claim, job, following, ms):
-                fleet.wake(pipeline, following.name, job.task_id)
-    return True
+            settle(fleet, pipeline, step, claim, job, error)
+        return
+    ms = round((fleet.ports.clock.monotonic() - started) * 1000)
+    for claim, job in claimed:
+        following = pipeline.after(step, job)
+        if move_on(fleet, claim, job, following, ms):
+            fleet.wake(pipeline, following.name, job.task_id)
+
+
+def _waiting_for(fleet: Fleet, step: Step, repo: str) -> list[str]:
+    return [task_id for task_id in fleet.sweep.waiting(step.name, MAX_BATCH) if _repo_of(fleet, task_id) == repo]
 
 
 def _repo_of(fleet: Fleet, task_id: str) -> str:
     try:
-        folder = fleet.ports.folders.open(task_id)
+        folder = fleet.ports.folders.open(task_id, known=True)
         return str(Job(task_id, folder, fleet.ports, float("inf")).repo)
     except JobError:
         return ""  # its own attempt says what is wrong with it

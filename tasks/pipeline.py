@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tasks.contract.shape import Shape
-from tasks.errors import Code, JobError, TransientError
-from tasks.ports import Claim, Clock, Failure
+from tasks.errors import Code, JobError, PermanentError, TransientError
+from tasks.ports import Claim, Clock
 from tasks.rules.retry import delay_before_retry
-from tasks.stages.job import EVENTS, Job
+from tasks.stages.job import EVENTS, Job, failure_of
 
 log = logging.getLogger("kbw.job")
 
@@ -102,15 +102,15 @@ class Pipeline:
         return f"kbw.{self.name}.{stage}"
 
 
-def perform(step: Step, jobs: Sequence[Job]) -> None:
-    """Run the step for the jobs whose artefact is not there yet, and write what comes out."""
+def perform(step: Step, jobs: Sequence[Job]) -> int:
+    """Run the step for the jobs whose artefact is not there yet, write what comes out; for how many it had to run."""
     waiting = [job for job in jobs if step.writes is None or not job.holds(step.writes)]
     artefacts = step.run(waiting) if waiting else []
-    if step.writes is None:
-        return
-    for job, artefact in zip(waiting, artefacts, strict=True):
-        job.guard()
-        job.save(step.writes, artefact)
+    if step.writes is not None:
+        for job, artefact in zip(waiting, artefacts, strict=True):
+            job.guard()
+            job.save(step.writes, artefact)
+    return len(waiting)
 
 
 def run_inline(pipeline: Pipeline, job: Job, *, max_attempts: int) -> None:
@@ -121,12 +121,14 @@ def run_inline(pipeline: Pipeline, job: Job, *, max_attempts: int) -> None:
     for step in pipeline.steps:
         if step is pipeline.last:
             _run_with_retries(step, job, max_attempts)
-        elif job.failure is None and step.needed(job):
+        elif job.failure is None:
             try:
-                _run_with_retries(step, job, max_attempts)
-            except JobError as error:
-                job.failure = failure_of(error)
-                note(job, None, "fail", stage=step.name, code=error.code, reason=error.en)
+                if step.needed(job):
+                    _run_with_retries(step, job, max_attempts)
+            except Exception as error:  # noqa: BLE001 - whatever happened, this job gets its one result
+                fault = error if isinstance(error, JobError) else our_bug(error, job, step, PermanentError)
+                job.failure = failure_of(fault)
+                note(job, None, "fail", stage=step.name, code=fault.code, reason=fault.en)
 
 
 def _run_with_retries(step: Step, job: Job, max_attempts: int) -> None:
@@ -150,9 +152,15 @@ def _run_with_retries(step: Step, job: Job, max_attempts: int) -> None:
             return
 
 
-def failure_of(error: JobError) -> Failure:
-    """What the record and the result keep of an error."""
-    return Failure(error.code, error.en, error.zh, retryable=error.retryable)
+def our_bug(error: Exception, job: Job, step: Step, kind: type[JobError]) -> JobError:
+    """What the world is told of an error that nobody foresaw; the trace goes to the log only."""
+    fields = {"task_id": job.task_id, "stage": step.name}
+    log.error("stage.crashed", exc_info=error, extra={"kbw": fields})
+    return kind(
+        Code.INTERNAL,
+        en=f"{type(error).__name__} in stage {step.name}; the trace is in the worker's log",
+        zh="系统内部错误，已记录；请稍后重试或联系管理员",
+    )
 
 
 def chance(clock: Clock) -> float:

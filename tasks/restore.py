@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from typing import Any
 
+from tasks.contract import strict_json
 from tasks.contract.payload import content_digest, read_payload
 from tasks.contract.shape import JsonObject
+from tasks.errors import PermanentError
 from tasks.ports import JobFolder, Record
 from tasks.stages.job import PAYLOAD, RESULT
 
@@ -16,20 +18,40 @@ def record_of_answered(task_id: str, folder: JobFolder) -> Record | None:
     result, payload = _object(folder.read(RESULT)), _object(folder.read(PAYLOAD))
     if result is None or payload is None or result.get("taskId") != task_id:
         return None
-    return answered_record(payload, result, source="restored")
+    try:
+        return answered_record(payload, result, source="restored")
+    except PermanentError:
+        return None
+
+
+def record_of_open(document: JsonObject, first_stage: str) -> Record:
+    """The record of a job that was accepted and has no result: stages whose artefact is there are passed over.
+
+    Raises ``BAD_PAYLOAD``.
+    """
+    return _record(document, state="queued", stage=first_stage, source="restored")
 
 
 def answered_record(document: JsonObject, result: JsonObject, *, source: str) -> Record:
     """A record in its final state for a payload and the result it got. Raises ``BAD_PAYLOAD``."""
-    payload = read_payload(document)
     code = str(result.get("errorCode") or "")
-    state: Any = "done" if result.get("success") is True else "cancelled" if code == "CANCELLED" else "failed"
+    state = "done" if result.get("success") is True else "cancelled" if code == "CANCELLED" else "failed"
+    return replace(
+        _record(document, state=state, stage="publish", source=source),
+        code=code,
+        retryable=result.get("retryable") is True,
+        commit_id=str(result.get("commitId") or ""),
+    )
+
+
+def _record(document: JsonObject, *, state: Any, stage: str, source: str) -> Record:
+    payload = read_payload(document)
     return Record(
         task_id=payload.task_id,
         digest=content_digest(document),
         skill=payload.skill,
         state=state,
-        stage="publish",
+        stage=stage,
         epoch=0,
         attempt=0,
         generation=0,
@@ -39,15 +61,12 @@ def answered_record(document: JsonObject, result: JsonObject, *, source: str) ->
         lane=payload.conversation_id,
         source=source,
         result_file=payload.result_file or "",
-        code=code,
-        retryable=result.get("retryable") is True,
-        commit_id=str(result.get("commitId") or ""),
     )
 
 
 def _object(data: bytes | None) -> dict[str, Any] | None:
     try:
-        found = json.loads(data or b"null")
+        found = strict_json.loads(data or b"null")
     except ValueError:
         return None
     return found if isinstance(found, dict) else None

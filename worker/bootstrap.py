@@ -183,7 +183,7 @@ class Workshop:
 
     def intake(self, wake: Callable[[Pipeline, str, str], None]) -> Intake:
         """What accepting needs."""
-        return Intake(self.records.store, self.records.archive, self.folders, self.sink, wake)
+        return Intake(self.records.store, self.records.archive, self.folders, self.sink, wake, self.mask.value)
 
     def scanner(self) -> SharedDirScanner:
         """Looks for payload files."""

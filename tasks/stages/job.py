@@ -19,7 +19,7 @@ from tasks.contract.payload import Payload, read_payload
 from tasks.contract.refusal import describe
 from tasks.contract.selection import PageSelection
 from tasks.contract.shape import JsonObject, Shape
-from tasks.errors import Code, PermanentError
+from tasks.errors import Code, JobError, PermanentError
 from tasks.ports import Failure, JobFolder, Ports, RepoRef
 from tasks.stages.ask import Asker
 
@@ -55,7 +55,8 @@ class Job:
 
     ``deadline`` is in seconds since the epoch. ``guard`` raises ``FencedError`` once the right to work on the job is
     lost, and is asked before every effect. ``failure`` is set when the job goes to publish without an outcome.
-    ``more_result_files`` were named by repeats of the payload: the same bytes go there too.
+    ``result_file`` is what the record knows of it, should the payload be lost; ``more_result_files`` were named by
+    repeats of the payload: the same bytes go there too.
     """
 
     task_id: str
@@ -64,6 +65,7 @@ class Job:
     deadline: float
     generation: int = 0
     failure: Failure | None = None
+    result_file: str = ""
     more_result_files: tuple[str, ...] = ()
     guard: Callable[[], None] = _no_guard
 
@@ -171,6 +173,11 @@ class Job:
                 zh=f"中间文件 {name} 丢失，需要重放任务",
             )
         return read_artefact(data, shape, self.task_id, name)
+
+
+def failure_of(error: JobError) -> Failure:
+    """What the record and the result keep of an error. A job that ran out of time may be sent again (CONTRACT §2)."""
+    return Failure(error.code, error.en, error.zh, retryable=error.retryable or error.code == Code.DEADLINE)
 
 
 def read_artefact(data: bytes, shape: type[S], task_id: str, name: str) -> S:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from tasks.contract import strict_json
 from tasks.contract.outcome import Outcome, Receipt
+from tasks.contract.payload import Payload
 from tasks.contract.result import Result
+from tasks.errors import JobError, PermanentError, TransientError
 from tasks.ports import Failure
-from tasks.stages.job import RESULT, Job
+from tasks.stages.apply import TEAM_KB
+from tasks.stages.job import CONTEXT, RESULT, Job, failure_of
+
+log = logging.getLogger("kbw.job")
 
 
 def publish(job: Job) -> None:
@@ -20,15 +26,47 @@ def publish(job: Job) -> None:
     if body is None:
         job.guard()
         body = job.folder.write_once(RESULT, strict_json.dumps(_result(job).document()))
-    payload = job.payload
-    for path in (payload.result_file, *job.more_result_files):
-        job.ports.sink.deliver(payload.model_copy(update={"result_file": path}), job.task_id, body)
+    _deliver(job, body)
 
 
 def _result(job: Job) -> Result:
-    if job.failure is not None:
-        return result_of_failure(job.task_id, job.failure, job.timings())
-    return result_of(job.outcome, job.receipt, job.timings())
+    if job.failure is None:
+        try:
+            return result_of(job.outcome, job.receipt, job.timings())
+        except PermanentError as error:  # a lost or damaged artefact: the job still gets its one result
+            job.failure = failure_of(error)
+    processed = (TEAM_KB,) if job.holds(CONTEXT) else ()
+    return result_of_failure(job.task_id, job.failure, job.timings(), processed)
+
+
+def _deliver(job: Job, body: bytes) -> None:
+    """To every place, whatever happens at one of them; then raise what has to be tried again, or what is for good."""
+    payload = _addressed(job)
+    later: JobError | None = None
+    for path in dict.fromkeys((payload.result_file, *job.more_result_files)):
+        try:
+            job.ports.sink.deliver(payload.model_copy(update={"result_file": path}), job.task_id, body)
+        except TransientError as error:
+            later = error
+        except PermanentError as error:
+            if path == payload.result_file:
+                later = later or error
+            else:  # only a repeat asked for it there: no reason to call the job failed
+                fields = {"task_id": job.task_id, "code": error.code, "reason": error.en}
+                log.warning("publish.refused", extra={"kbw": fields})
+    if later:
+        raise later
+
+
+def _addressed(job: Job) -> Payload:
+    """The payload, or what the record knows of it when its file is lost: the result still has to arrive."""
+    try:
+        return job.payload
+    except PermanentError:
+        known = job.result_file or None
+        return Payload.model_construct(
+            task_id=job.task_id, conversation_id="", message_id="", skill="", result_file=known
+        )
 
 
 def result_of(outcome: Outcome, receipt: Receipt | None, timings: Mapping[str, int]) -> Result:
@@ -55,11 +93,14 @@ def result_of(outcome: Outcome, receipt: Receipt | None, timings: Mapping[str, i
     )
 
 
-def result_of_failure(task_id: str, failure: Failure, timings: Mapping[str, int]) -> Result:
+def result_of_failure(
+    task_id: str, failure: Failure, timings: Mapping[str, int], processed: tuple[str, ...] = ()
+) -> Result:
     """The result of a job that has none: what went wrong, and whether sending the question again may help."""
     return Result(
         success=False,
         task_id=task_id,
+        processed_sources=processed,
         errors=(failure.zh,),
         error_code=failure.code,
         retryable=failure.retryable,

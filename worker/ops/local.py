@@ -15,7 +15,7 @@ from tasks.contract.evidence import Evidence
 from tasks.contract.payload import Payload, content_digest, read_payload
 from tasks.contract.shape import JsonObject, Shape
 from tasks.errors import Code, JobError, PermanentError
-from tasks.pipeline import failure_of, run_inline, timestamp
+from tasks.pipeline import run_inline, timestamp
 from tasks.ports import Ports
 from tasks.query import pipeline_of, visible_in
 from tasks.rules.reply import read_answer, read_selection
@@ -24,7 +24,7 @@ from tasks.stages import apply as applying
 from tasks.stages import commit as committing
 from tasks.stages import fetch as fetching
 from tasks.stages import prepare as preparing
-from tasks.stages.job import PAYLOAD, RESULT, Job, read_artefact
+from tasks.stages.job import PAYLOAD, RESULT, Job, failure_of, read_artefact
 from tasks.stages.publish import result_of, result_of_failure
 from worker.bootstrap import Workshop, workshop
 from worker.paths import write_atomic
