@@ -31,18 +31,27 @@ class Refusals:
         self._mode = mode
         self._now = now
 
-    def refuse(self, error: JobError, *, content: bytes, path: str = "", document: JsonObject | None = None) -> Path:
+    def refuse(
+        self,
+        error: JobError,
+        *,
+        content: bytes,
+        path: str = "",
+        document: JsonObject | None = None,
+        answered_elsewhere: bool = False,
+    ) -> Path:
         """Report ``content`` (once for each content); answer at the payload's ``resultFile`` when that may be written.
 
         A conflict never touches the first job: an existing file is never replaced. ``path`` is where it was found.
+        ``answered_elsewhere``: the sender is told on the way it came, its ``resultFile`` is left alone.
         """
-        task_id = _task_id(document)
+        task_id = told_task_id(document)
         name = task_id or hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()
         report = (
             self._roots.shared_dir / OWN_FOLDER / "rejected" / f"{name}-{hashlib.sha256(content).hexdigest()[:8]}.json"
         )
         if not report.exists():
-            answered = self._answer(error, document, task_id)
+            answered = "" if answered_elsewhere else self._answer(error, document, task_id)
             body = {
                 "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._now())),
                 "taskId": task_id,
@@ -81,7 +90,8 @@ def error_result(task_id: str, error: JobError) -> Result:
     return Result(success=False, task_id=task_id, errors=(error.zh,), error_code=error.code, retryable=error.retryable)
 
 
-def _task_id(document: JsonObject | None) -> str:
+def told_task_id(document: JsonObject | None) -> str:
+    """The ``taskId`` that a payload claims, if it can name a job; else ``""``."""
     found: Any = document.get("taskId") if document else None
     return found if isinstance(found, str) and is_safe_task_id(found) else ""
 

@@ -18,10 +18,10 @@ from tasks.contract import strict_json
 from tasks.contract.ids import is_safe_task_id
 from tasks.contract.shape import JsonObject
 from tasks.errors import Code, PermanentError
+from worker.intake.document import MAX_PAYLOAD_BYTES
 from worker.intake.refusal import Refusals
 from worker.paths import OWN_FOLDER, AllowedRoots, PathError
 
-MAX_PAYLOAD_BYTES = 16 * 1024 * 1024
 PAYLOAD_NAME = "payload.json"
 Signature = tuple[int, int, int]
 

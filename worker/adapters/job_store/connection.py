@@ -32,14 +32,15 @@ NO_WRITES = (
 """A server that is full, cannot write its disk, or just lost its primary: it may take writes again later."""
 
 
-def connect(url: str, *, timeout_s: float = 10.0) -> redis.Redis:
+def connect(url: str, *, timeout_s: float = 10.0, decode: bool = True) -> redis.Redis:
     """A client with time limits, keep-alive, health checks and bounded retries; nothing is sent yet.
 
-    ``url``: ``redis://``, ``rediss://`` or ``unix://`` (also ``redis+socket://`` as Celery writes it).
+    ``url``: ``redis://``, ``rediss://`` or ``unix://`` (also ``redis+socket://`` as Celery writes it). Answers are
+    text, or bytes without ``decode``.
     """
     return redis.Redis.from_url(
         url.replace("redis+socket://", "unix://", 1),
-        decode_responses=True,
+        decode_responses=decode,
         socket_timeout=timeout_s,
         socket_connect_timeout=min(5.0, timeout_s),
         health_check_interval=15,
@@ -67,9 +68,13 @@ def translated_faults() -> Iterator[None]:
 @cache
 def script_text(name: str) -> str:
     """The script with the shared part before it; part of the package."""
+    return script_of("common") + script_of(name)
+
+
+def script_of(name: str) -> str:
+    """One file of ``scripts/`` as it is."""
     folder = resources.files("worker.adapters.job_store") / "scripts"
-    common = (folder / "common.lua").read_text(encoding="utf-8")
-    return common + (folder / f"{name}.lua").read_text(encoding="utf-8")
+    return (folder / f"{name}.lua").read_text(encoding="utf-8")
 
 
 class ScriptRunner:

@@ -1,0 +1,211 @@
+"""Takes jobs from the stream ``kbw:jobs`` (CONTRACT §3.2); must not lose an entry, nor try a bad one for ever."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Event
+
+from tasks.accept import OVER, Intake, accept, conflict
+from tasks.contract import strict_json
+from tasks.contract.shape import JsonObject
+from tasks.errors import Code, JobError, PermanentError, StoreUnavailableError, TransientError
+from worker.adapters.job_store.streams import Entry, JobStreams
+from worker.intake.document import MAX_PAYLOAD_BYTES, read_document
+from worker.intake.refusal import Refusals, error_result, told_task_id
+from worker.masking import SecretMask
+
+log = logging.getLogger("kbw.intake")
+
+BATCH = 8  # entries held at once: at 16 MiB each they must fit into memory
+BLOCK_S = 1.0
+IDLE_S = 30.0
+HOLD_EVERY_S = 10.0
+MAX_DELIVERIES = 20
+TIDY_EVERY_S = 60.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
+SHOWN_CHARS = 4_000
+
+
+@dataclass
+class DeadLetters:
+    """Tells what never became a job: on ``kbw:dead`` and, when the task can be named, on ``kbw:results``."""
+
+    streams: JobStreams
+    mask: SecretMask
+
+    def bury(self, error: JobError, *, entry_id: str, content: bytes, document: JsonObject | None) -> None:
+        """In one step with the acknowledgement of ``entry_id`` (``""``: it came in another way)."""
+        task_id = told_task_id(document)
+        dead = {
+            "reason": self.mask.text(error.en),
+            "errorCode": error.code,
+            "entryId": entry_id,
+            "taskId": task_id,
+            "bytes": str(len(content)),
+            "content": self._shown(content),
+        }
+        told = self._rejected(error, task_id, entry_id) if task_id else None
+        self.streams.acknowledge(entry_id, dead=dead, result=told)
+        log.warning(
+            "rejected", extra={"kbw": {"task_id": task_id, "entry": entry_id, "code": error.code, "reason": error.en}}
+        )
+
+    def tell(self, error: JobError, *, entry_id: str, task_id: str) -> None:
+        """Answer a conflict: it is no dead letter, its sender has to choose another id."""
+        self.streams.acknowledge(entry_id, result=self._rejected(error, task_id, entry_id))
+
+    def _rejected(self, error: JobError, task_id: str, entry_id: str) -> dict[str, str]:
+        result = self.mask.value(error_result(task_id, error).document())
+        return {
+            "taskId": task_id,
+            "kind": "rejected",
+            "success": "false",
+            "errorCode": error.code,
+            "errors": json.dumps(result["errors"], ensure_ascii=False),
+            "result": strict_json.dumps(result).decode(),
+            "entryId": entry_id,
+        }
+
+    def _shown(self, content: bytes) -> str:
+        """The beginning, for a person. Masked before it is cut: half a secret is a secret, too."""
+        return self.mask.text(content[: 16 * SHOWN_CHARS].decode("utf-8", "replace"))[:SHOWN_CHARS]
+
+
+@dataclass
+class StreamIntake:
+    """One consumer of the group. ``name`` is unique among all processes; ``monotonic`` is this machine's clock."""
+
+    streams: JobStreams
+    intake: Intake
+    refusals: Refusals
+    dead: DeadLetters
+    name: str
+    monotonic: Callable[[], float]
+    idle_s: float = IDLE_S
+    max_deliveries: int = MAX_DELIVERIES
+    _tidied: float = field(default=float("-inf"), init=False)
+
+    def run(self, stop: Event) -> None:
+        """Until ``stop`` is set. A fault of one round (Redis away) is told and the next round comes."""
+        pause = FIRST_PAUSE_S
+        while not stop.is_set():
+            try:
+                self.round(stop)
+                pause = FIRST_PAUSE_S
+            except Exception as error:  # noqa: BLE001 - the loop must outlive any fault of one round
+                log.warning("stream.failed", extra={"kbw": {"reason": f"{type(error).__name__}: {error}"}})
+                stop.wait(pause)
+                pause = min(2 * pause, LONGEST_PAUSE_S)
+
+    def round(self, stop: Event, *, block_s: float = BLOCK_S) -> int:
+        """Take what a dead consumer left, else what is new; how many entries."""
+        if self.monotonic() - self._tidied > TIDY_EVERY_S:
+            self._tidied = self.monotonic()
+            self.streams.tidy()
+        left = self.streams.reclaim(self.name, idle_s=self.idle_s)
+        entries = [left] if left else self.streams.read(self.name, count=BATCH, block_s=block_s)
+        for position, entry in enumerate(entries):
+            self._take_patiently(entry, [later.entry_id for later in entries[position:]], stop)
+        return len(entries)
+
+    def _take_patiently(self, entry: Entry, held: list[str], stop: Event) -> None:
+        """Try an entry until it is decided: while the share or Redis is away, nobody else could do better.
+
+        The entries behind it are held, so that waiting costs none of them a delivery.
+        """
+        pause, held_at = FIRST_PAUSE_S, self.monotonic()
+        while not stop.is_set():
+            try:
+                self.take(entry)
+                return
+            except (TransientError, StoreUnavailableError) as error:
+                log.warning("stream.later", extra={"kbw": {"entry": entry.entry_id, "reason": str(error)}})
+            stop.wait(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+            if self.monotonic() - held_at > min(HOLD_EVERY_S, self.idle_s / 3):
+                self._hold(held)
+                held_at = self.monotonic()
+
+    def _hold(self, entry_ids: list[str]) -> None:
+        try:
+            self.streams.hold(self.name, entry_ids)
+        except StoreUnavailableError as error:
+            log.debug("stream.hold", extra={"kbw": {"reason": str(error)}})  # nobody else can take them either
+
+    def take(self, entry: Entry) -> None:
+        """Accept one entry or refuse it; acknowledged in the same step as what is recorded or told."""
+        document: JsonObject | None = None
+        try:
+            document = self._document(entry)
+            if entry.deliveries > self.max_deliveries:
+                raise _given_up(entry)
+            accepted = accept(
+                document,
+                source=f"stream:{entry.entry_id}",
+                intake=self.intake,
+                ack=self.streams.ack_of(entry.entry_id),
+                traceparent=entry.fields.get(b"traceparent", b"").decode("ascii", "replace"),
+            )
+        except TransientError:
+            raise
+        except JobError as error:
+            self.dead.bury(error, entry_id=entry.entry_id, content=_evidence(entry), document=document)
+            return
+        task_id = accepted.record.task_id
+        if accepted.kind == "conflict":
+            self._tell_conflict(entry, document, task_id)
+        elif accepted.record.state in OVER:  # accept has delivered the result once more
+            self.streams.acknowledge(entry.entry_id)
+        log.info(
+            "accepted", extra={"kbw": {"task_id": task_id, "kind": accepted.kind, "source": f"stream:{entry.entry_id}"}}
+        )
+
+    @staticmethod
+    def _document(entry: Entry) -> JsonObject:
+        content = entry.fields.get(b"payload")
+        if content is None:
+            raise PermanentError(
+                Code.BAD_PAYLOAD,
+                en="the entry has no field 'payload'; send: XADD kbw:jobs * payload <json>",
+                zh="流消息缺少 payload 字段",
+            )
+        return read_document(content)
+
+    def _tell_conflict(self, entry: Entry, document: JsonObject, task_id: str) -> None:
+        error = conflict(task_id)
+        report_conflict(self.refusals, error, entry.fields[b"payload"], f"stream:{entry.entry_id}", document)
+        self.dead.tell(error, entry_id=entry.entry_id, task_id=task_id)
+
+
+def report_conflict(refusals: Refusals, error: JobError, content: bytes, source: str, document: JsonObject) -> None:
+    """The report every conflict gets, whichever way it came; its sender is told on that way, not by a file.
+
+    Raises ``RESULT_DIR_MISSING`` (transient) when the shared directory takes no file.
+    """
+    try:
+        refusals.refuse(error, content=content, path=source, document=document, answered_elsewhere=True)
+    except OSError as fault:
+        raise TransientError(
+            Code.RESULT_DIR_MISSING,
+            en=f"the report of a conflict cannot be written: {fault.strerror}; mount or free the shared directory",
+            zh=f"共享目录暂时不可写：{fault.strerror}",
+        ) from fault
+
+
+def _evidence(entry: Entry) -> bytes:
+    """What the sender wrote: the payload, else all fields."""
+    payload = entry.fields.get(b"payload")
+    if payload is not None:
+        return payload
+    return b"\n".join(name[:200] + b"=" + value[:MAX_PAYLOAD_BYTES] for name, value in entry.fields.items())
+
+
+def _given_up(entry: Entry) -> PermanentError:
+    return PermanentError(
+        Code.INTERNAL,
+        en=f"given up: handed out {entry.deliveries} times and never finished; the intake's logs say why",
+        zh="任务多次处理均未完成，已停止；请联系管理员",
+    )
