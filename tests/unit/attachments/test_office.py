@@ -134,6 +134,14 @@ class TestSheets:
         file = xlsx({"a": f"<row>{inline('A1', '值')}</row>"}, {"xl/_rels/workbook.xml.rels": rels()})
         assert "值" in text_of(file)
 
+    def test_comments_and_shapes_follow_the_sheets(self) -> None:
+        comment = "<comment><text><r><t>{}</t></r></text></comment>"
+        comments = f"<comments>{comment.format('批注一')}{comment.format('批注二')}</comments>"
+        drawing = f"<xdr:wsDr>{shape('图形里的字').replace('p:', 'xdr:')}</xdr:wsDr>"
+        more = {"xl/comments1.xml": comments, "xl/drawings/drawing1.xml": drawing}
+        text = text_of(xlsx({"a": f"<row>{inline('A1', '值')}</row>"}, more))
+        assert text.split() == ["[a]", "值", "批注一", "批注二", "图形里的字"]
+
     def test_a_sheet_without_any_value_is_empty(self) -> None:
         assert fault_of(xlsx({"a": '<row r="1"/>'})) == "EMPTY_FILE"
 

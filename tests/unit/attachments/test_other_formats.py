@@ -147,6 +147,16 @@ class TestMail:
         assert "里面的话" in text
         assert "主题: 内层" in text
 
+    def test_a_part_that_is_no_text_does_not_take_the_others_along(self) -> None:
+        binary = base64.b64encode(bytes(range(256)) * 20).decode()
+        mail = (
+            'From: a@b.cn\nSubject: x\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="B"\n\n'
+            f"--B\nContent-Type: text/plain\nContent-Transfer-Encoding: base64\n\n{binary}\n"
+            "--B\nContent-Type: text/plain; charset=utf-8\n\n可读的部分\n--B--\n"
+        )
+        assert "可读的部分" in text_of(mail.encode(), "a.eml")
+        assert meta_of(mail.encode(), "a.eml")["incomplete"] == "BINARY_FILE"
+
 
 class TestArchivesAndBooks:
     def test_a_listing_has_readable_names(self) -> None:
@@ -193,6 +203,12 @@ class TestPdf:
     def test_a_scan_has_no_text_layer_and_a_stub_is_corrupt(self) -> None:
         assert fault_of(pdf([""])) == "NO_TEXT_LAYER"
         assert fault_of(b"%PDF-1.7\nnothing more") == "CORRUPT"
+
+
+class TestTidying:
+    def test_what_hides_or_reorders_text_is_dropped_and_symbol_bullets_are_readable(self) -> None:
+        assert text_of("安\u200b全\u202e文\U000e0041本\xad".encode(), "a.txt") == "安全文本"
+        assert text_of("\uf0b7\xa0第一点".encode(), "a.txt") == "• 第一点"
 
 
 class TestPlain:

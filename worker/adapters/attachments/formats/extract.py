@@ -28,7 +28,13 @@ _MODULES = {
 _CUT_SHORT = ("CORRUPT", "TIMEOUT", "TOO_LARGE", "OUT_OF_MEMORY")
 """After these, text that was read before is still worth showing, marked as incomplete."""
 
-_UNSHOWN = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\ufeff\ufdd0-\ufdef\ufffe\uffff\ud800-\udfff]")
+# controls, no characters, and what only hides or reorders text: soft hyphens, zero-width, bidi and tag characters
+_UNSHOWN = re.compile(
+    "[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\xad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff"
+    "\ufdd0-\ufdef\ufffe\uffff\ud800-\udfff\U000e0000-\U000e007f]"
+)
+_BULLETS = str.maketrans({"\uf0b7": "•", "\uf0a7": "•", "\uf06e": "•", "\uf0d8": "•", "\uf0fc": "•", "\xa0": " "})
+"""What Office's symbol fonts write in front of a list's lines."""
 _LINE_ENDS = re.compile("\r\n?|\x0c|\u2028|\u2029")
 _TRAILING = re.compile(r"[ \t\u3000\xa0]+(?=\n|\Z)")
 _BLANK_LINES = re.compile(r"\n{3,}")
@@ -93,7 +99,7 @@ def tidy(sink: Sink, group: str) -> str:
     if unreadable:
         sink.meta["unreadableChars"] = unreadable
         text = text.replace("\ufffd", "")
-    text = _UNSHOWN.sub("", text)
+    text = _UNSHOWN.sub("", text).translate(_BULLETS)
     if group not in _AS_WRITTEN:
         text = _WIDE_GAPS.sub("  ", text)
     text = _BLANK_LINES.sub("\n\n", _TRAILING.sub("", text)).strip("\n" if group in _AS_WRITTEN else None)

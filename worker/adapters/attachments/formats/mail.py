@@ -108,12 +108,15 @@ def _payload(part: Message) -> bytes:
 def _write_body(part: Message, sink: Sink) -> None:
     data = _payload(part)
     declared = part.get_content_charset()
-    if part.get_content_type() == "text/html":
-        read_page(data, sink, declared if codec_of(declared) else None)
-    else:
-        decoded = decode(data, declared)
-        sink.meta.update(decoded.facts() | sink.meta)
-        sink.write(decoded.text)
+    try:
+        if part.get_content_type() == "text/html":
+            read_page(data, sink, declared if codec_of(declared) else None)
+        else:
+            decoded = decode(data, declared)
+            sink.meta.update(decoded.facts() | sink.meta)
+            sink.write(decoded.text)
+    except FormatError as error:  # one unreadable part does not take the others along
+        sink.meta["incomplete"] = error.code
     sink.write("\n")
 
 

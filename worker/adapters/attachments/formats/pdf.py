@@ -13,6 +13,7 @@ _FAULTS = {
     pdfium_c.FPDF_ERR_PASSWORD: ("PASSWORD_PROTECTED", "needs a password"),
     pdfium_c.FPDF_ERR_SECURITY: ("PASSWORD_PROTECTED", "unknown encryption"),
 }
+_ENOUGH_OF_A_SCAN = 20
 _HYPHEN = "\x02"  # how PDFium writes a hyphen at a line's end
 
 
@@ -29,6 +30,8 @@ def extract(file: BinaryIO, sink: Sink, _kind: str) -> None:
         raise FormatError("CORRUPT", "no pages")
     unreadable = 0
     for number in range(count):
+        if number >= _ENOUGH_OF_A_SCAN and not sink.visible:
+            _check_time_of_a_scan()
         check_time()
         try:
             _read_page(document[number], sink)
@@ -38,6 +41,14 @@ def extract(file: BinaryIO, sink: Sink, _kind: str) -> None:
         sink.meta["unreadablePages"] = unreadable
     if unreadable == count:
         raise FormatError("CORRUPT", "no page can be loaded")
+
+
+def _check_time_of_a_scan() -> None:
+    """A thousand pictures without a word are a scan, not a file that takes too long."""
+    try:
+        check_time()
+    except FormatError as error:
+        raise FormatError("NO_TEXT_LAYER", "no text on any page that was read") from error
 
 
 def _read_page(page: pdfium.PdfPage, sink: Sink) -> None:

@@ -28,6 +28,7 @@ def extract(file: BinaryIO, sink: Sink, _kind: str) -> None:
         *package.names("xl/threadedcomments/"),
         *package.names("xl/drawings/drawing"),
     ):
+        sink.write("\n")
         read_part(package, name, sink)
 
 

@@ -35,6 +35,7 @@ _OTHERS = (
     (b"LZIP", "lzip"), (b"\xed\xab\xee\xdb", "rpm"), (b"!<arch>\n", "ar"), (b"\0\0\x1a\0", "lotus"),
     (b"\xac\xed\0\x05", "java-serialized"), (b"PAR1", "parquet"), (b"\x93NUMPY", "numpy"), (b"AC10", "dwg"),
 )  # fmt: skip
+_OOXML_MARKS = ("[Content_Types].xml", "_rels/.rels", "word/document.xml", "ppt/presentation.xml", "xl/workbook.xml")
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _MAIL_HEADER = re.compile(
     rb"^(from|to|cc|subject|date|received|mime-version|return-path|message-id|delivered-to|reply-to|content-type"
@@ -98,7 +99,7 @@ def _zip_kind(file: BinaryIO) -> tuple[str, str]:
 
     package = Package(file)
     file.seek(0)
-    if "[Content_Types].xml" in package or "_rels/.rels" in package:
+    if any(name in package for name in _OOXML_MARKS):
         for prefix, group in (("word/", "docx"), ("ppt/", "pptx"), ("xl/", "xlsx")):
             if package.names(prefix) or package.names(prefix, ".bin"):
                 binary = group == "xlsx" and "xl/workbook.bin" in package

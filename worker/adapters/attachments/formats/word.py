@@ -51,7 +51,7 @@ class OfficeText:
         name = local(tag)
         if name == "t":
             self._taking = False
-        elif name == "p":
+        elif name in ("p", "comment"):
             self._sink.write(" " if self._cells else "\n")
         elif name == "tc":
             self._cells -= 1
