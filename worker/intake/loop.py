@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import dataclass
 from threading import Event
 
-from tasks.accept import OVER, Intake, accept, conflict
+from tasks.accept import OVER, Intake, accept, as_kept, conflict
+from tasks.contract import strict_json
 from tasks.contract.payload import DEFAULT_DEADLINE_S, content_digest
-from tasks.errors import JobError, TransientError
+from tasks.contract.shape import JsonObject
+from tasks.errors import Code, JobError, PermanentError, StoreUnavailableError, TransientError
 from tasks.ports import JobArchive, JobSweep, JobViews, Record
 from tasks.restore import answered_record
+from tasks.stages.job import PAYLOAD, RESULT
 from worker.intake.refusal import Refusals
 from worker.intake.shared_dir import Found, SharedDirScanner
 
@@ -42,44 +46,82 @@ class IntakeLoop:
         self.sweep.unlock("intake", self.name)
 
     def round(self, stop: Event) -> None:
-        """One look at the directory."""
-        for found in self.scanner.look():
-            if stop.is_set():
-                return
+        """One look at the directory. A file that could not be decided is given out again at a later look."""
+        waiting = self.scanner.look()
+        while waiting and not stop.is_set():
+            found = waiting.pop(0)
             try:
-                self.take(found)
+                self._take_or_refuse(found)
             except TransientError as error:
                 self.scanner.again(found.path)
                 log.warning("intake.later", extra={"kbw": {"path": str(found.path), "reason": error.en}})
-            except JobError as error:
-                self.refusals.refuse(error, content=found.content, path=str(found.path), document=found.document)
-            except Exception:
-                self.scanner.again(found.path)
+            except StoreUnavailableError:
+                for left in (found, *waiting):
+                    self.scanner.again(left.path)
                 raise
+            except Exception as error:
+                self.scanner.again(found.path)  # a fault of ours with one file must not hold back the others
+                fields = {"path": str(found.path), "reason": type(error).__name__}
+                log.exception("intake.crashed", extra={"kbw": fields})
+
+    def _take_or_refuse(self, found: Found) -> None:
+        try:
+            self.take(found)
+        except TransientError:
+            raise
+        except JobError as error:
+            self._refuse(found, error)
 
     def take(self, found: Found) -> None:
         """Accept one file, or recognise that it was answered before us."""
+        document = as_kept(found.document, self.intake.hide)
+        if not document.get("resultFile"):
+            raise _no_result_file()
         record = self.views.get(found.task_id)
-        if record is None and self._answered_before(found):
+        if record is None and self._answered_before(found, document):
             return
-        if record and record.state in OVER and found.modified <= record.finished and _same(found, record):
-            return  # the very file that this job was accepted from, seen again after a restart
-        accepted = accept(found.document, source=f"file:{found.path}", intake=self.intake)
+        if record and content_digest(document) == record.digest and _is_history(found, record):
+            return
+        source = os.fsencode(found.path).decode(errors="replace")
+        accepted = accept(document, source=f"file:{source}", intake=self.intake)
         if accepted.kind == "conflict":
-            raise conflict(found.task_id)
-        log.info(
-            "accepted", extra={"kbw": {"task_id": found.task_id, "kind": accepted.kind, "source": str(found.path)}}
-        )
+            self._refuse(found, conflict(found.task_id), accepted.record)
+            return
+        log.info("accepted", extra={"kbw": {"task_id": found.task_id, "kind": accepted.kind, "source": source}})
 
-    def _answered_before(self, found: Found) -> bool:
-        """Whether the ``resultFile`` holds a result already: the job was answered by another system and is not run."""
+    def _refuse(self, found: Found, error: JobError, first: Record | None = None) -> None:
+        self.refusals.refuse(error, content=found.content, path=str(found.path), document=found.document, first=first)
+
+    def _answered_before(self, found: Found, document: JsonObject) -> bool:
+        """Whether the ``resultFile`` holds a result already: the job was answered by another system and is not run.
+
+        Its folder gets both, so that it stays known without Redis and can be replayed. The result comes first: a folder
+        with a payload alone would be taken for a job to go on with.
+        """
         result = self.scanner.result_at(found)
-        if result is None:
+        if result is None or self._ours(found.task_id):
             return False
-        self.archive.restore(answered_record(found.document, result, source="foreign"), deadline_s=DEFAULT_DEADLINE_S)
+        record = answered_record(document, result, source="foreign")
+        folder = self.intake.folders.open(found.task_id)
+        folder.write_once(RESULT, strict_json.dumps(result))
+        folder.write_once(PAYLOAD, strict_json.dumps(document))
+        self.archive.restore(record, deadline_s=DEFAULT_DEADLINE_S)
         log.info("answered.before", extra={"kbw": {"task_id": found.task_id, "source": str(found.path)}})
         return True
 
+    def _ours(self, task_id: str) -> bool:
+        """Whether a job folder knows this id: then Redis lost it, and ``accept`` puts it back."""
+        return task_id in self.intake.folders.task_ids() and bool(self.intake.folders.open(task_id).read(PAYLOAD))
 
-def _same(found: Found, record: Record) -> bool:
-    return content_digest(found.document) == record.digest
+
+def _is_history(found: Found, record: Record) -> bool:
+    """Whether it is the very file that a job that is over was accepted from, seen again after a restart."""
+    return record.state in OVER and (record.pruned or found.modified <= record.finished)
+
+
+def _no_result_file() -> PermanentError:
+    return PermanentError(
+        Code.BAD_PAYLOAD,
+        en="payload refused: resultFile (missing): required in the shared directory",
+        zh="任务内容不合要求：缺少必填字段 resultFile（共享目录方式必须给出）",
+    )

@@ -6,6 +6,8 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,21 @@ from tasks.contract import strict_json
 from tasks.contract.ids import is_safe_task_id
 from tasks.contract.result import Result
 from tasks.contract.shape import JsonObject
-from tasks.errors import JobError
+from tasks.errors import Code, JobError, TransientError
+from tasks.ports import Record
+from tasks.stages.job import PAYLOAD
 from worker.masking import SecretMask
-from worker.paths import OWN_FOLDER, AllowedRoots, write_atomic
+from worker.paths import OWN_FOLDER, AllowedRoots, PathError, write_atomic
 
 log = logging.getLogger("kbw.intake")
+
+
+@dataclass(frozen=True)
+class Told:
+    """Where a refusal was told: the report, and the file of the error result (``""``: none could be written)."""
+
+    report: Path
+    result_file: str
 
 
 class Refusals:
@@ -39,20 +51,27 @@ class Refusals:
         path: str = "",
         document: JsonObject | None = None,
         answered_elsewhere: bool = False,
-    ) -> Path:
+        asked_again: bool = False,
+        first: Record | None = None,
+    ) -> Told:
         """Report ``content`` (once for each content); answer at the payload's ``resultFile`` when that may be written.
 
-        A conflict never touches the first job: an existing file is never replaced. ``path`` is where it was found.
+        A refusal never touches another job: an existing file is never replaced, and nothing is written where the job
+        known by this id (``first`` is its record) will have its result. ``path`` is where the payload was found.
         ``answered_elsewhere``: the sender is told on the way it came, its ``resultFile`` is left alone.
+        ``asked_again``: a person asks; the answer is written although the report is there.
+        Raises ``RESULT_DIR_MISSING`` (transient) when the shared directory takes no file.
         """
         task_id = told_task_id(document)
         name = task_id or hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()
         report = (
             self._roots.shared_dir / OWN_FOLDER / "rejected" / f"{name}-{hashlib.sha256(content).hexdigest()[:8]}.json"
         )
-        if not report.exists():
-            answered = "" if answered_elsewhere else self._answer(error, document, task_id)
-            body = {
+        known, answered = report.exists(), ""
+        if not answered_elsewhere and (asked_again or not known):
+            answered = self._answer(error, document, task_id, first)
+        if not known:
+            body: JsonObject = {
                 "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._now())),
                 "taskId": task_id,
                 "path": path,
@@ -61,21 +80,32 @@ class Refusals:
                 "reason": error.en,
                 "resultFile": answered,
             }
-            report.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(report, strict_json.dumps(self._mask.value(body)), self._mode)
+            self._write(report, body)
             log.warning(
                 "rejected", extra={"kbw": {"task_id": task_id, "path": path, "code": error.code, "reason": error.en}}
             )
-        return report
+        return Told(report, answered)
 
-    def _answer(self, error: JobError, document: JsonObject | None, task_id: str) -> str:
+    def _write(self, report: Path, body: JsonObject) -> None:
+        try:
+            for folder in (report.parent.parent, report.parent):  # never the shared directory: it may be unmounted
+                folder.mkdir(exist_ok=True)
+            write_atomic(report, strict_json.dumps(self._mask.value(body)), self._mode)
+        except OSError as fault:
+            raise TransientError(
+                Code.RESULT_DIR_MISSING,
+                en=f"{report} cannot be written: {fault.strerror}; mount or free the shared directory",
+                zh=f"共享目录暂时不可写：{fault.strerror}",
+            ) from fault
+
+    def _answer(self, error: JobError, document: JsonObject | None, task_id: str, first: Record | None) -> str:
         """Write the error result; where it went, ``""`` when no path in the payload can be trusted."""
         named = document.get("resultFile") if document else None
         if not task_id or not isinstance(named, str) or not named:
             return ""
         try:
-            target = self._roots.check_result_path(named, _shared_dir(document), task_id=task_id)
-            if target.exists():
+            target = self._roots.check_result_path(named, payload_shared_dir(document), task_id=task_id)
+            if target.exists() or target in self._places_of(task_id, first, document):
                 return ""
             result = error_result(task_id, error)
             self._roots.write_result(target, strict_json.dumps(self._mask.value(result.document())), self._mode)
@@ -83,6 +113,21 @@ class Refusals:
             log.warning("rejected.unanswered", extra={"kbw": {"task_id": task_id, "reason": fault.en}})
             return ""
         return str(target)
+
+    def _places_of(self, task_id: str, first: Record | None, document: JsonObject | None) -> set[Path]:
+        """Where the job that is known by this id was asked to put its result, by its record and by its own payload."""
+        kept: Any = None
+        with suppress(OSError, ValueError):
+            kept = strict_json.loads((self._roots.shared_dir / OWN_FOLDER / "jobs" / task_id / PAYLOAD).read_bytes())
+        payload = kept if isinstance(kept, dict) else {}
+        named = [payload.get("resultFile"), *((first.result_file, *first.more_result_files) if first else ())]
+        places = set()
+        for theirs in {payload_shared_dir(payload), payload_shared_dir(document)}:
+            for path in named:
+                with suppress(PathError, OSError):
+                    if isinstance(path, str) and path:
+                        places.add(self._roots.resolve(self._roots.rebase(path, theirs)))
+        return places
 
 
 def error_result(task_id: str, error: JobError) -> Result:
@@ -96,7 +141,8 @@ def told_task_id(document: JsonObject | None) -> str:
     return found if isinstance(found, str) and is_safe_task_id(found) else ""
 
 
-def _shared_dir(document: JsonObject | None) -> str | None:
+def payload_shared_dir(document: JsonObject | None) -> str | None:
+    """What the sender calls the shared directory; it only rebases paths, see ``AllowedRoots.rebase``."""
     platform: Any = (document or {}).get("platform")
     found: Any = (document or {}).get("sharedDir") or (
         platform.get("sharedDir") if isinstance(platform, dict) else None

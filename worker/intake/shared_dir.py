@@ -6,10 +6,11 @@ size or time changes. The claim of record is ``accept``; two scanners at once wo
 
 from __future__ import annotations
 
-import json
+import logging
 import os
 import stat
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,15 @@ from typing import Any
 from tasks.contract import strict_json
 from tasks.contract.ids import is_safe_task_id
 from tasks.contract.shape import JsonObject
-from tasks.errors import Code, PermanentError
+from tasks.errors import Code, PermanentError, TransientError
 from worker.intake.document import MAX_PAYLOAD_BYTES
-from worker.intake.refusal import Refusals
+from worker.intake.refusal import Refusals, payload_shared_dir
 from worker.paths import OWN_FOLDER, AllowedRoots, PathError
 
+log = logging.getLogger("kbw.intake")
+
 PAYLOAD_NAME = "payload.json"
+TEMPORARY_ENDINGS = (".tmp", ".temp", ".part", ".partial", ".swp")
 Signature = tuple[int, int, int]
 
 
@@ -58,7 +62,7 @@ class SharedDirScanner:
     give_up_s: float
     monotonic: Callable[[], float]
     _seen: dict[Path, _Sight] = field(default_factory=dict)
-    _named: set[Path] = field(default_factory=set)
+    _named: dict[Path, set[str]] = field(default_factory=dict)
     _jobs: set[str] = field(default_factory=set)
 
     def look(self) -> list[Found]:
@@ -74,8 +78,8 @@ class SharedDirScanner:
                 found.append(payload)
         for path in set(self._seen) - present:
             del self._seen[path]
-        # an attachment may itself look like a payload: what any job names is never one
-        return [payload for payload in found if payload.path.resolve() not in self._named]
+        # an attachment may itself look like a payload: what another job names is never one
+        return [payload for payload in found if not self._named.get(payload.path.resolve(), set()) - {payload.task_id}]
 
     def again(self, path: Path) -> None:
         """Give this file out once more at the next look (it could not be accepted just now)."""
@@ -84,13 +88,11 @@ class SharedDirScanner:
     def result_at(self, found: Found) -> JsonObject | None:
         """The result of this very task that its ``resultFile`` holds, or ``None``."""
         named = found.document.get("resultFile")
-        theirs = found.document.get("sharedDir")
         if not isinstance(named, str) or not named:
             return None
         try:
-            content = self._content(self.roots.rebase(named, theirs if isinstance(theirs, str) else None))
-            result = json.loads(content or b"null")
-        except (PathError, ValueError):
+            result = strict_json.loads(self._content(self.roots.rebase(named, payload_shared_dir(found.document))))
+        except (PathError, OSError, ValueError):
             return None
         ours = isinstance(result, dict) and "success" in result and result.get("taskId") == found.task_id
         return result if ours else None
@@ -117,39 +119,43 @@ class SharedDirScanner:
                         yield Path(entry.path), (status.st_ino, status.st_size, status.st_mtime_ns)
 
     def _read(self, path: Path, sight: _Sight, now: float) -> Found | None:
-        content = self._content(path)
-        if content is None:
-            return None
-        expired = now - sight.since >= self.give_up_s
+        content = b""
         try:
+            content = self._content(path)
             document: Any = strict_json.loads(content)
-        except (ValueError, RecursionError) as error:
-            if expired:
-                sight.looked = True
-                self._report_broken(path, content, str(error) or "nested too deeply")
+        except (PathError, OSError, ValueError) as error:
+            if now - sight.since >= self.give_up_s:
+                sight.looked = self._report_broken(path, content, error)
             return None
         sight.looked = True
         task_id = path.parent.name if path.name == PAYLOAD_NAME else path.stem
         if not _is_payload(document, task_id):
             return None
-        self._remember_paths(document)
+        self._remember_paths(task_id, document)
         return Found(path, task_id, content, document, sight.signature[2] / 1e9)
 
-    def _content(self, path: Path) -> bytes | None:
-        try:
-            with os.fdopen(self.roots.open_readable(path), "rb") as file:
-                content = file.read(MAX_PAYLOAD_BYTES + 1)
-        except (PathError, OSError):
-            return None
-        return content if len(content) <= MAX_PAYLOAD_BYTES else content[:MAX_PAYLOAD_BYTES]
+    def _content(self, path: Path) -> bytes:
+        """The file's bytes. Raises ``PathError``, ``OSError``, and ``ValueError`` when it is too large."""
+        with os.fdopen(self.roots.open_readable(path), "rb") as file:
+            content = file.read(MAX_PAYLOAD_BYTES + 1)
+        if len(content) > MAX_PAYLOAD_BYTES:
+            raise ValueError(f"it is larger than {MAX_PAYLOAD_BYTES // 1024**2} MiB")
+        return content
 
-    def _report_broken(self, path: Path, content: bytes, reason: str) -> None:
+    def _report_broken(self, path: Path, content: bytes, fault: Exception) -> bool:
+        """No path is taken from what cannot be read: it is only reported. ``False``: not now, the share is away."""
+        reason = fault.reason if isinstance(fault, PathError) else str(fault)
         error = PermanentError(
             Code.BAD_PAYLOAD,
             en=f"{path} is still no JSON after {self.give_up_s:g} s: {reason}; write a temporary name, then rename",
             zh=f"任务文件 {path.name} 不是合法的 JSON：{reason}",
         )
-        self.refusals.refuse(error, content=content, path=str(path))
+        try:
+            self.refusals.refuse(error, content=content, path=str(path))
+        except TransientError as away:
+            log.warning("intake.later", extra={"kbw": {"path": str(path), "reason": away.en}})
+            return False
+        return True
 
     def _learn_jobs(self) -> None:
         """Attachments and result files of all known jobs, whichever way they came in."""
@@ -160,29 +166,30 @@ class SharedDirScanner:
             return
         for name in names - self._jobs:
             try:
-                self._remember_paths(json.loads((jobs / name / PAYLOAD_NAME).read_bytes()))
+                self._remember_paths(name, strict_json.loads((jobs / name / PAYLOAD_NAME).read_bytes()))
             except (OSError, ValueError):
                 continue  # being written; looked at again next time
             self._jobs.add(name)
         self._jobs &= names
 
-    def _remember_paths(self, document: Any) -> None:
+    def _remember_paths(self, task_id: str, document: Any) -> None:
         if not isinstance(document, dict):
             return
         attachments = document.get("attachments")
         listed = attachments if isinstance(attachments, list) else []
         named = [item.get("storagePath") for item in listed if isinstance(item, dict)] + [document.get("resultFile")]
-        theirs = document.get("sharedDir")
         for path in named:
             if isinstance(path, str) and path:
-                try:
-                    self._named.add(self.roots.rebase(path, theirs if isinstance(theirs, str) else None).resolve())
-                except (PathError, OSError):
-                    continue
+                with suppress(PathError, OSError):
+                    place = self.roots.rebase(path, payload_shared_dir(document)).resolve()
+                    self._named.setdefault(place, set()).add(task_id)
 
 
 def _may_be_payload(name: str) -> bool:
-    return name.endswith(".json") and not name.startswith(".") and is_safe_task_id(name.removesuffix(".json"))
+    stem = name.removesuffix(".json")
+    if stem == name or name.startswith((".", "~")) or stem.lower().endswith(TEMPORARY_ENDINGS):
+        return False
+    return is_safe_task_id(stem)
 
 
 def _is_payload(document: Any, task_id: str) -> bool:
