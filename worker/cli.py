@@ -6,6 +6,7 @@ Exit codes: 0 success, 1 failed operation, 2 wrong usage. Errors go to standard 
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -14,7 +15,7 @@ from typing import Any
 
 import click
 
-from tasks.errors import JobError
+from tasks.errors import Code, JobError, StoreUnavailableError
 from worker import __version__
 from worker.settings import Settings, SettingsError
 
@@ -35,8 +36,13 @@ def told(command: Callable[..., Any]) -> Callable[..., Any]:
             return command(*args, **options)
         except JobError as error:
             fail(f"{error.code}: {error.en}")
-        except (SettingsError, OperationFailedError) as error:
+        except (SettingsError, OperationFailedError, StoreUnavailableError) as error:
             fail(str(error))
+        except (click.exceptions.Exit, click.ClickException, click.Abort):
+            raise
+        except Exception as error:
+            logging.getLogger("kbw.cli").debug("crashed", exc_info=error)
+            fail(f"{Code.INTERNAL}: {type(error).__name__}: {error}; KBW_LOG_LEVEL=DEBUG shows where")
 
     return wrapped
 
@@ -54,6 +60,8 @@ def settings_with_logging(level: str = "") -> Settings:
 
     settings = Settings.load()
     mask = SecretMask(settings.secrets(), [settings.gitea.username])
+    if settings.worker.log_level == "DEBUG":  # whoever sets this wants to see it all
+        level = level and "DEBUG"
     set_up_logging(mask, "text" if level else settings.worker.log_format, level or settings.worker.log_level)
     return settings
 
@@ -252,9 +260,14 @@ def say(**facts: object) -> None:
 
 def say_result(work: Callable[[], tuple[bool, str]]) -> None:
     """The last line, in exactly the form that callers of the old scripts read, also when nothing could be done."""
+    from worker.ops.local import AnsweredError
+
     success, result_file = False, ""
     try:
         success, result_file = work()
+    except AnsweredError as error:
+        result_file = error.result_file
+        raise
     finally:
         click.echo(json.dumps({"success": success, "resultFile": result_file}, ensure_ascii=False))
     sys.exit(0 if success else 1)

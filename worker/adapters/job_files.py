@@ -50,6 +50,10 @@ class FolderStore:
             raise _unwritable(folder, error.strerror or str(error)) from error
         return Folder(folder, self._mask, self._mode)
 
+    def path_of(self, task_id: str) -> str:
+        """Where the job's folder is or would be, for people."""
+        return str(self._root / task_id)
+
     def task_ids(self) -> list[str]:
         """Jobs that have a folder."""
         try:

@@ -9,6 +9,8 @@ from typing import Any, get_args
 
 import click
 
+from tasks.contract import strict_json
+from tasks.errors import StoreUnavailableError
 from tasks.ports import JobFolder, Record, State
 from tasks.rules.explain import explain, why_waiting
 from tasks.stages.ask import CALLS
@@ -139,10 +141,10 @@ def _artefacts(folder: JobFolder) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in (PAYLOAD, CONTEXT, SELECTION, EVIDENCE, "answer.json", OUTCOME, RECEIPT, RESULT):
         try:
-            found[name] = json.loads(folder.read(name) or b"null")
+            found[name] = strict_json.loads(folder.read(name) or b"null")
         except ValueError:
-            found[name] = None
-    return {name: value for name, value in found.items() if value is not None}
+            continue  # damaged: the others still tell
+    return {name: value for name, value in found.items() if isinstance(value, dict)}
 
 
 def _journal(folder: JobFolder, name: str) -> list[dict[str, Any]]:
@@ -164,7 +166,7 @@ def _folder(shop: Workshop, task_id: str) -> JobFolder | None:
 def _record(shop: Workshop, task_id: str) -> Record | None:
     try:
         return shop.records.views.get(task_id)
-    except SettingsError:
+    except (SettingsError, StoreUnavailableError):
         return None  # no running system: the folder still tells
 
 

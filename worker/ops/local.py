@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from tasks.accept import conflict, deliver_again
+from tasks.accept import accept_event, as_kept, conflict, deliver_again, digest_of
 from tasks.contract import strict_json
 from tasks.contract.context import Context
 from tasks.contract.evidence import Evidence
 from tasks.contract.payload import Payload, content_digest, read_payload
 from tasks.contract.shape import JsonObject, Shape
-from tasks.errors import Code, JobError, PermanentError
+from tasks.errors import Code, JobError, PermanentError, TransientError
 from tasks.pipeline import run_inline, timestamp
-from tasks.ports import Ports
+from tasks.ports import Ports, Record
 from tasks.query import pipeline_of, visible_in
 from tasks.rules.reply import read_answer, read_selection
 from tasks.rules.reply_fault import ReplyFault
@@ -24,18 +24,30 @@ from tasks.stages import apply as applying
 from tasks.stages import commit as committing
 from tasks.stages import fetch as fetching
 from tasks.stages import prepare as preparing
-from tasks.stages.job import PAYLOAD, RESULT, Job, failure_of, read_artefact
+from tasks.stages.job import EVENTS, PAYLOAD, RESULT, Job, failure_of, read_artefact
 from tasks.stages.publish import result_of, result_of_failure
 from worker.bootstrap import Workshop, workshop
+from worker.intake.refusal import payload_shared_dir
 from worker.paths import write_atomic
 from worker.settings import Settings
 
 S = TypeVar("S", bound=Shape)
 
 
+class AnsweredError(PermanentError):
+    """The command cannot be carried out; ``result_file`` is where its error result lies, ``""`` when nowhere."""
+
+    def __init__(self, error: JobError, result_file: str) -> None:
+        super().__init__(error.code, en=error.en, zh=error.zh)
+        self.result_file = result_file
+
+
 @dataclass(frozen=True)
 class Opened:
-    """A payload file given by an operator: what is in it, and the workshop for its shared directory."""
+    """A payload file given by an operator: what is in it, and the workshop for its shared directory.
+
+    ``document`` and ``payload`` are as a job's folder keeps them: without secrets.
+    """
 
     content: bytes
     document: JsonObject
@@ -53,11 +65,29 @@ def open_payload(path: Path, settings: Settings) -> Opened:
     document = _object(content)
     shop = workshop(settings, _shared_dir(path, document, settings))
     try:
-        payload = read_payload(content)
+        kept = as_kept(document, shop.mask.value) if document is not None else {}
+        payload = read_payload(kept if document is not None else content)
     except JobError as error:
-        shop.refusals.refuse(error, content=content, path=str(path), document=document)
-        raise
-    return Opened(content, document or {}, payload, shop)
+        raise refused(error, content, path, document, shop) from error
+    return Opened(content, kept, payload, shop)
+
+
+def refused(
+    error: JobError,
+    content: bytes,
+    path: Path,
+    document: JsonObject | None,
+    shop: Workshop,
+    first: Record | None = None,
+) -> AnsweredError:
+    """Report a payload that is not taken, and answer it where that may be; ``first`` is the job it conflicts with."""
+    try:
+        told = shop.refusals.refuse(
+            error, content=content, path=str(path), document=document, asked_again=True, first=first
+        )
+    except TransientError:  # no shared directory to tell it in: the operator hears it anyway
+        return AnsweredError(error, "")
+    return AnsweredError(error, told.result_file)
 
 
 def run(path: Path, settings: Settings) -> tuple[bool, str]:
@@ -65,18 +95,21 @@ def run(path: Path, settings: Settings) -> tuple[bool, str]:
     opened = open_payload(path, settings)
     payload, shop = opened.payload, opened.shop
     folder = shop.folders.open(payload.task_id)
-    known = folder.write_once(PAYLOAD, strict_json.dumps(opened.document))
-    if content_digest(strict_json.loads(known)) != content_digest(opened.document):
-        error = conflict(payload.task_id)
-        shop.refusals.refuse(error, content=opened.content, path=str(path), document=opened.document)
-        raise error
-    ports = shop.ports(fresh_kb=True)
+    known = digest_of(folder.write_once(PAYLOAD, strict_json.dumps(opened.document)))
+    if known is None:
+        folder.write(PAYLOAD, strict_json.dumps(opened.document))
+    elif known != content_digest(opened.document):
+        raise refused(conflict(payload.task_id), opened.content, path, opened.document, shop)
+    ports, pipeline = shop.ports(fresh_kb=True), pipeline_of(payload.skill)
     if folder.read(RESULT):
         deliver_again(payload, folder, shop.sink)
     else:
-        job = Job(payload.task_id, folder, ports, deadline=ports.clock.now() + payload.deadline_seconds)
-        run_inline(pipeline_of(payload.skill), job, max_attempts=settings.job.max_attempts)
-    result = json.loads(folder.read(RESULT) or b"{}")
+        now = ports.clock.now()
+        if folder.read(EVENTS) is None:
+            folder.append(EVENTS, accept_event(now, pipeline.first.name, f"run:{path}"))
+        job = Job(payload.task_id, folder, ports, deadline=now + payload.deadline_seconds)
+        run_inline(pipeline, job, max_attempts=settings.job.max_attempts)
+    result = _object(folder.read(RESULT) or b"") or {}
     return result.get("success") is True, _told_path(opened) or f"{folder.path}/{RESULT}"
 
 
@@ -162,7 +195,9 @@ def _file_command(path: Path, settings: Settings, output: Path, work: Callable[[
         artefact = work(opened, ports)
     except JobError as error:
         result = result_of_failure(opened.payload.task_id, failure_of(error), {})
-        ports.sink.deliver(opened.payload, opened.payload.task_id, strict_json.dumps(result.document()))
+        body = strict_json.dumps(opened.shop.mask.value(result.document()))
+        with suppress(JobError):  # it must not go there: what went wrong first is what the operator has to hear
+            ports.sink.deliver(opened.payload, opened.payload.task_id, body)
         raise
     _write(output, strict_json.dumps(opened.shop.mask.value(artefact.document())))
     return artefact
@@ -199,7 +234,7 @@ def _told_path(opened: Opened) -> str:
 def _object(content: bytes) -> JsonObject | None:
     try:
         found = strict_json.loads(content)
-    except (ValueError, RecursionError):
+    except ValueError:
         return None
     return found if isinstance(found, dict) else None
 
@@ -207,5 +242,5 @@ def _object(content: bytes) -> JsonObject | None:
 def _shared_dir(path: Path, document: JsonObject | None, settings: Settings) -> Path:
     if settings.shared.directory:
         return Path(settings.shared.directory).expanduser()
-    named = (document or {}).get("sharedDir")
-    return path.absolute().parent / named if isinstance(named, str) and named else path.absolute().parent
+    named = payload_shared_dir(document)
+    return path.absolute().parent / named if named and "\0" not in named else path.absolute().parent

@@ -8,33 +8,35 @@ from pathlib import Path
 import click
 
 from tasks.accept import OVER, accept, conflict
-from tasks.contract import strict_json
-from tasks.errors import Code, JobError, PermanentError
+from tasks.contract.shape import JsonObject
+from tasks.errors import Code, PermanentError, StoreUnavailableError
 from tasks.ports import Record
 from tasks.stages.job import RESULT
 from worker.app import build_app, waker
 from worker.bootstrap import Workshop, workshop
-from worker.ops.local import read_file
+from worker.intake.document import read_document
+from worker.ops.local import read_file, refused
 from worker.settings import Settings
 
 POLL_S = 0.2
 GRACE_S = 60.0
+SILENCE_S = 30.0
 
 
 def submit(path: Path, settings: Settings, *, wait: bool, as_json: bool) -> int:
     """Accept the payload; with ``wait`` until its result is there. Exit code 1: refused, or no success."""
     content = read_file(path, "payload")
     shop = workshop(settings)
-    document = _document(content, path)
+    document: JsonObject | None = None
     try:
+        document = read_document(content)
         accepted = accept(
             document, source=f"cli:{path}", intake=shop.intake(waker(build_app(shop.redis_url, settings.redis.prefix)))
         )
-        if accepted.kind == "conflict":
-            raise conflict(accepted.record.task_id)
-    except JobError as error:
-        shop.refusals.refuse(error, content=content, path=str(path), document=document)
-        raise
+    except PermanentError as error:
+        raise refused(error, content, path, document, shop) from error
+    if accepted.kind == "conflict":
+        raise refused(conflict(accepted.record.task_id), content, path, document, shop, first=accepted.record)
     task_id = accepted.record.task_id
     if not wait:
         _say({"taskId": task_id, "state": accepted.record.state, "known": accepted.kind == "same"}, as_json=as_json)
@@ -43,12 +45,27 @@ def submit(path: Path, settings: Settings, *, wait: bool, as_json: bool) -> int:
 
 
 def _wait_for_result(shop: Workshop, task_id: str, *, as_json: bool) -> int:
-    """Wait until the record is over; a little longer than its deadline at most."""
-    shown = ""
+    """Wait until the record is over; a little longer than its deadline at most.
+
+    A system that restarts meanwhile is waited for half a minute, then ``StoreUnavailableError`` says that it stopped.
+    """
+    shown, silent_since = "", None
     while True:
-        record = shop.records.views.get(task_id)
+        try:
+            record = shop.records.views.get(task_id)
+        except StoreUnavailableError:
+            silent_since = silent_since or shop.clock.monotonic()
+            if shop.clock.monotonic() - silent_since > SILENCE_S:
+                raise
+            shop.clock.sleep(POLL_S)
+            continue
+        silent_since = None
         if record is None:
-            raise PermanentError(Code.INTERNAL, en=f"{task_id} is no longer known", zh="任务记录丢失")
+            raise PermanentError(
+                Code.INTERNAL,
+                en=f"{task_id} is no longer known to the running system; its folder is {shop.folders.path_of(task_id)}",
+                zh="任务记录丢失",
+            )
         if record.state in OVER:
             break
         if not as_json and (stage := f"{record.stage} ({record.state})") != shown:
@@ -72,18 +89,6 @@ def _tell_result(shop: Workshop, record: Record, *, as_json: bool) -> int:
         click.echo(result.get("answer") if success else "\n".join(result.get("errors") or [record.error]))
         click.echo(f"\n{record.task_id}: {'success' if success else record.code} · {folder.path}/{RESULT}", err=True)
     return 0 if success else 1
-
-
-def _document(content: bytes, path: Path) -> dict[str, object]:
-    try:
-        document = strict_json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise PermanentError(
-            Code.BAD_PAYLOAD, en=f"{path} is not valid JSON: {error}", zh=f"任务文件不是合法的 JSON：{error}"
-        ) from error
-    if not isinstance(document, dict):
-        raise PermanentError(Code.BAD_PAYLOAD, en=f"{path} holds no JSON object", zh="任务内容必须是 JSON 对象")
-    return document
 
 
 def _say(facts: dict[str, object], *, as_json: bool) -> None:
