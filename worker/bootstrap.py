@@ -13,21 +13,25 @@ from tasks.accept import Intake
 from tasks.base import Fleet
 from tasks.contract.context import Limits
 from tasks.pipeline import Pipeline
-from tasks.ports import Ports
+from tasks.ports import Ports, ResultSink
 from tasks.query import QUEUES, pipeline_of
 from worker.adapters.attachments.cache import PreviewCache
 from worker.adapters.attachments.reader import ChildProcessReader
 from worker.adapters.job_files import FolderStore
 from worker.adapters.job_store import JobRecords, StorePolicy, open_job_records
 from worker.adapters.job_store.address import running_server
+from worker.adapters.job_store.streams import JobStreams
 from worker.adapters.kb_git.committer import Committer
 from worker.adapters.kb_git.mirror import Mirrors
 from worker.adapters.kb_git.snapshot import GitKbReader
 from worker.adapters.model.factory import ModelConfig, ProbedDriver, build_driver
 from worker.adapters.publish.result_file import ResultFileSink
+from worker.adapters.publish.result_stream import FileAndStreamSink
 from worker.clock import SystemClock
+from worker.intake.message import MessageIntake
 from worker.intake.refusal import Refusals
 from worker.intake.shared_dir import SharedDirScanner
+from worker.intake.stream import DeadLetters, StreamIntake
 from worker.masking import SecretMask
 from worker.paths import AllowedRoots
 from worker.repositories import RepositoryRules
@@ -69,7 +73,7 @@ class Workshop:
 
     @cached_property
     def sink(self) -> ResultFileSink:
-        """Where results go."""
+        """Where results go without Redis."""
         return ResultFileSink(self.roots, self.file_mode)
 
     @cached_property
@@ -134,14 +138,14 @@ class Workshop:
             allowed_urls=_listed(gitea.allowed_urls),
         )
 
-    def ports(self, *, fresh_kb: bool) -> Ports:
+    def ports(self, *, fresh_kb: bool, sink: ResultSink | None = None) -> Ports:
         """What stages use. ``fresh_kb``: look the remote's head up for every job (the file commands)."""
         return Ports(
             kb=self.kb,
             writer=self.writer,
             attachments=self.attachments,
             model=self.model,
-            sink=self.sink,
+            sink=sink or self.sink,
             folders=self.folders,
             clock=self.clock,
             resolve_repo=self.repositories.resolve,
@@ -183,7 +187,38 @@ class Workshop:
 
     def intake(self, wake: Callable[[Pipeline, str, str], None]) -> Intake:
         """What accepting needs."""
-        return Intake(self.records.store, self.records.archive, self.folders, self.sink, wake, self.mask.value)
+        return Intake(self.records.store, self.records.archive, self.folders, self.delivery, wake, self.mask.value)
+
+    @cached_property
+    def streams(self) -> JobStreams:
+        """Payloads in, results and dead letters out, for any language."""
+        return JobStreams(self.redis_url, self.settings.redis.prefix)
+
+    @cached_property
+    def delivery(self) -> FileAndStreamSink:
+        """Where results go with Redis: the result file and the stream of results."""
+        streams = self.streams
+        return FileAndStreamSink(self.sink, publish=streams.publish, publish_once=streams.publish_once)
+
+    @cached_property
+    def dead_letters(self) -> DeadLetters:
+        """Where that goes which came by stream or message and never became a job."""
+        return DeadLetters(self.streams, self.mask)
+
+    def message_intake(self, wake: Callable[[Pipeline, str, str], None]) -> MessageIntake:
+        """The Celery message as a way in."""
+        return MessageIntake(self.intake(wake), self.refusals, self.dead_letters, self.streams.submit)
+
+    def stream_intake(self, wake: Callable[[Pipeline, str, str], None]) -> StreamIntake:
+        """One consumer of the stream of jobs."""
+        return StreamIntake(
+            streams=self.streams,
+            intake=self.intake(wake),
+            refusals=self.refusals,
+            dead=self.dead_letters,
+            name=worker_name(self.clock.token(3)),
+            monotonic=self.clock.monotonic,
+        )
 
     def scanner(self) -> SharedDirScanner:
         """Looks for payload files."""
@@ -200,7 +235,7 @@ class Workshop:
     def fleet(self, wake: Callable[[Pipeline, str, str], None]) -> Fleet:
         """What the shells of this process need; build it after the fork."""
         return Fleet(
-            ports=self.ports(fresh_kb=False),
+            ports=self.ports(fresh_kb=False, sink=self.delivery),
             jobs=self.records.store,
             views=self.records.views,
             sweep=self.records.sweep,

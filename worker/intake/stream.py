@@ -176,23 +176,14 @@ class StreamIntake:
 
     def _tell_conflict(self, entry: Entry, document: JsonObject, task_id: str) -> None:
         error = conflict(task_id)
-        report_conflict(self.refusals, error, entry.fields[b"payload"], f"stream:{entry.entry_id}", document)
+        self.refusals.refuse(
+            error,
+            content=entry.fields[b"payload"],
+            path=f"stream:{entry.entry_id}",
+            document=document,
+            answered_elsewhere=True,
+        )
         self.dead.tell(error, entry_id=entry.entry_id, task_id=task_id)
-
-
-def report_conflict(refusals: Refusals, error: JobError, content: bytes, source: str, document: JsonObject) -> None:
-    """The report every conflict gets, whichever way it came; its sender is told on that way, not by a file.
-
-    Raises ``RESULT_DIR_MISSING`` (transient) when the shared directory takes no file.
-    """
-    try:
-        refusals.refuse(error, content=content, path=source, document=document, answered_elsewhere=True)
-    except OSError as fault:
-        raise TransientError(
-            Code.RESULT_DIR_MISSING,
-            en=f"the report of a conflict cannot be written: {fault.strerror}; mount or free the shared directory",
-            zh=f"共享目录暂时不可写：{fault.strerror}",
-        ) from fault
 
 
 def _evidence(entry: Entry) -> bytes:

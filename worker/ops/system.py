@@ -8,20 +8,25 @@ import signal
 import sys
 from collections.abc import Callable
 from threading import Event
+from typing import TypeVar
 
 from tasks.base import Fleet
+from tasks.query import IO
 from worker.adapters.job_store.faults import ServerFaultError
 from worker.adapters.job_store.guard import check_server
 from worker.adapters.job_store.valkey import EmbeddedValkey
 from worker.app import WorkerClass, build_app, serve, waker
 from worker.bootstrap import Workshop, worker_name, workshop
 from worker.intake.loop import IntakeLoop
+from worker.intake.message import register_submit
+from worker.intake.serving import serve_side_by_side
 from worker.owner import AlreadyOwnedError, Owner
 from worker.reconciler import start_reconciler
 from worker.settings import Settings, SettingsError, environment_for_children
 from worker.supervisor import Part, Supervisor
 
 log = logging.getLogger("kbw.system")
+T = TypeVar("T")
 
 
 def up(settings: Settings) -> int:
@@ -61,15 +66,8 @@ def serve_worker(settings: Settings, kind: WorkerClass, concurrency: int | None)
     check_records(shop)
     app = build_app(shop.redis_url, settings.redis.prefix)
     wake = waker(app)
-    fleets: dict[int, Fleet] = {}
-
-    def fleet() -> Fleet:
-        """This process's own: connections and git readers must not cross a fork."""
-        pid = os.getpid()
-        if pid not in fleets:
-            fleets.clear()
-            fleets[pid] = workshop(settings).fleet(wake)
-        return fleets[pid]
+    fleet = of_this_process(lambda: workshop(settings).fleet(wake))
+    register_submit(app, IO, of_this_process(lambda: workshop(settings).message_intake(wake)))
 
     stop = Event()
     count = (
@@ -79,29 +77,51 @@ def serve_worker(settings: Settings, kind: WorkerClass, concurrency: int | None)
     return serve(app, kind, count, name, fleet, on_ready=lambda: _on_ready(fleet(), stop))
 
 
+def of_this_process(build: Callable[[], T]) -> Callable[[], T]:
+    """Build once a process: connections and git readers must not cross a fork."""
+    built: dict[int, T] = {}
+
+    def own() -> T:
+        pid = os.getpid()
+        if pid not in built:
+            built.clear()
+            built[pid] = build()
+        return built[pid]
+
+    return own
+
+
 def _on_ready(fleet: Fleet, stop: Event) -> None:
     log.info("worker.ready", extra={"kbw": {"worker": fleet.worker}})
     start_reconciler(fleet, stop)
 
 
 def serve_intake(settings: Settings) -> int:
-    """Look for payload files until told to stop."""
+    """All ways in (files, stream and, with a token, HTTP) until told to stop."""
     shop = workshop(settings)
     check_records(shop)
-    app = build_app(shop.redis_url, settings.redis.prefix)
+    wake = waker(build_app(shop.redis_url, settings.redis.prefix))
     stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     loop = IntakeLoop(
         scanner=shop.scanner(),
-        intake=shop.intake(waker(app)),
+        intake=shop.intake(wake),
         views=shop.records.views,
         sweep=shop.records.sweep,
         archive=shop.records.archive,
         refusals=shop.refusals,
         name=worker_name(shop.clock.token(3)),
     )
-    loop.run(stop, settings.shared.poll_s)
+    ways: list[tuple[str, Callable[[Event], None]]] = [
+        ("files", lambda stop: loop.run(stop, settings.shared.poll_s)),
+        ("stream", shop.stream_intake(wake).run),
+    ]
+    if settings.http.token.get_secret_value():
+        from worker.ops.http import http_server  # a web server is loaded only where one is wanted
+
+        ways.append(("http", http_server(shop, shop.intake(wake)).run))
+    serve_side_by_side(ways, stop)
     return 0
 
 
