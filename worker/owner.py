@@ -8,6 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,7 +35,7 @@ class Owner:
     host: str = field(default_factory=socket.gethostname)
     pid: int = field(default_factory=os.getpid)
     sleep: Callable[[float], None] = time.sleep
-    _renewed: float = 0.0
+    _tried: float = 0.0
 
     def take(self) -> None:
         """Own the directory, or raise :class:`AlreadyOwnedError`; ``OSError`` when it is gone or full."""
@@ -67,14 +68,16 @@ class Owner:
 
     def renew(self) -> None:
         """Call often; writes every 15 s. Raises :class:`AlreadyOwnedError` when another one took over meanwhile."""
-        if self.now() - self._renewed >= RENEW_S:
+        if self.now() - self._tried >= RENEW_S:
+            self._tried = self.now()  # also when it fails: not again before its time
             self.take()
 
     def release(self) -> None:
-        """Give the directory back."""
+        """Give the directory back; where it is away, the file grows stale."""
         other = self._read()
         if other and other.get("id") == self.token:
-            self._path.unlink(missing_ok=True)
+            with suppress(OSError):
+                self._path.unlink(missing_ok=True)
 
     @property
     def _path(self) -> Path:
@@ -90,7 +93,7 @@ class Owner:
     def _write(self) -> None:
         body = {"host": self.host, "pid": self.pid, "id": self.token, "renewedAt": self.now()}
         write_atomic(self._path, strict_json.dumps(body))
-        self._renewed = self.now()
+        self._tried = self.now()
 
     def _alive(self, other: dict[str, object]) -> bool:
         pid, renewed = other.get("pid"), other.get("renewedAt")

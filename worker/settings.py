@@ -7,17 +7,20 @@ the environment wins. Blank values count as not set.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
+from urllib.parse import unquote
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
 CONFIG_VARIABLE = "KBW_CONFIG"
+_URL_PASSWORD = re.compile(r"(?P<before>\w+://[^/@:\s]*:)(?P<password>[^/@\s]+)@")
 
 
 class SettingsError(Exception):
@@ -27,7 +30,9 @@ class SettingsError(Exception):
 class _Area(BaseModel):
     """A few settings that belong together. Field aliases are the variable names."""
 
-    model_config = ConfigDict(frozen=True, populate_by_name=True, extra="forbid", str_strip_whitespace=True)
+    model_config = ConfigDict(
+        frozen=True, populate_by_name=True, extra="forbid", str_strip_whitespace=True, allow_inf_nan=False
+    )
 
 
 class GiteaSettings(_Area):
@@ -60,7 +65,10 @@ class SharedSettings(_Area):
         description="colon-separated folders files may lie in; default: shared directory",
     )
     file_mode: str = Field(
-        default="", alias="KBW_FILE_MODE", description="octal mode of files we write; default 0666 & ~umask"
+        default="",
+        pattern=r"^(0o?)?[0-7]{0,4}$",
+        alias="KBW_FILE_MODE",
+        description="octal mode of files we write; default 0666 & ~umask",
     )
     exclude: str = Field(
         default="attachments,uploads,results,.kbw",
@@ -211,6 +219,9 @@ class LimitSettings(_Area):
     max_answer_chars: int = Field(
         default=200_000, ge=1, alias="KBW_MAX_ANSWER_CHARS", description="characters of an answer"
     )
+    max_source_traces: int = Field(
+        default=10, ge=0, alias="KBW_MAX_SOURCE_TRACES", description="source files named for one evidence page"
+    )
 
 
 @dataclass(frozen=True)
@@ -251,7 +262,7 @@ class Settings(BaseModel):
         for area, name in _names():
             if env.get(name, "").strip():
                 values.setdefault(area, {})[name], origins[name] = env[name], "environment"
-            elif name in document:
+            elif name in document and document[name] != "":
                 values.setdefault(area, {})[name], origins[name] = document[name], "file"
         try:
             areas = {area: _AREAS[area].model_validate(values.get(area, {})) for area in _AREAS}
@@ -264,14 +275,18 @@ class Settings(BaseModel):
         rows = []
         for area, name, field_name, field in _fields():
             value = getattr(getattr(self, area), field_name)
-            shown = ("set" if value.get_secret_value() else "not set") if isinstance(value, SecretStr) else str(value)
+            shown = (
+                ("set" if value.get_secret_value() else "not set") if isinstance(value, SecretStr) else _shown(value)
+            )
             rows.append(SettingRow(name, shown, self.origins.get(name, "default"), field.description or ""))
         return rows
 
     def secrets(self) -> list[str]:
-        """Every configured secret, for the mask."""
+        """Every configured secret, for the mask; a password inside a URL is one too."""
         values = [getattr(getattr(self, area), field_name) for area, _, field_name, _ in _fields()]
-        return [v.get_secret_value() for v in values if isinstance(v, SecretStr) and v.get_secret_value()]
+        secrets = [value.get_secret_value() for value in values if isinstance(value, SecretStr)]
+        secrets += [part for value in values if isinstance(value, str) for part in _passwords(value)]
+        return [secret for secret in dict.fromkeys(secrets) if secret]
 
 
 _AREAS: dict[str, type[_Area]] = {
@@ -309,8 +324,24 @@ def _read_file(path: str) -> dict[str, Any]:
     return document
 
 
+def _passwords(text: str) -> set[str]:
+    """The password in a URL, as it stands there and decoded."""
+    found = _URL_PASSWORD.search(text)
+    return {found["password"], unquote(found["password"])} if found else set()
+
+
+def _shown(value: object) -> str:
+    return _URL_PASSWORD.sub(lambda found: f"{found['before']}***@", str(value))
+
+
 def _describe(error: ValidationError) -> str:
-    return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors(include_url=False))
+    secret = {name for _, name, _, field in _fields() if field.annotation is SecretStr}
+    told = []
+    for item in error.errors(include_url=False):
+        name = ".".join(map(str, item["loc"]))
+        found = "" if name in secret else f" (found {_shown(item['input'])!r})"
+        told.append(f"{name}: {item['msg']}{found}")
+    return "; ".join(told)
 
 
 def environment_for_children(changes: dict[str, str] | None = None) -> dict[str, str]:

@@ -42,18 +42,29 @@ def up(settings: Settings) -> int:
     valkey = EmbeddedValkey(shop.state_dir, token=shop.clock.token)
     try:
         owner.take()
+    except AlreadyOwnedError as error:
+        raise SettingsError(str(error)) from error
+    except OSError as error:
+        raise SettingsError(f"{shop.shared_dir} cannot be written: {error.strerror}; see `kbw doctor`") from error
+    try:
         address = valkey.start()
-    except (AlreadyOwnedError, ServerFaultError) as error:
+    except ServerFaultError as error:
+        owner.release()
         raise SettingsError(str(error)) from error
 
     def each_round() -> None:
-        owner.renew()
+        try:
+            owner.renew()
+        except OSError as error:  # the share is away or full: jobs wait for it, and so do we
+            log.warning("owner.unrenewed", extra={"kbw": {"reason": error.strerror}})
         if not valkey.alive():
             log.warning("valkey.restarted")
             valkey.restart()
 
     try:
         _supervise(settings, address.broker_url, each_round)
+    except AlreadyOwnedError as error:
+        raise SettingsError(str(error)) from error
     finally:
         owner.release()
         valkey.stop()
