@@ -157,6 +157,6 @@ def test_memory_and_server_agree_on_random_histories(server_url: str) -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         TwoRecords,
         settings=settings(
-            max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=15, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
