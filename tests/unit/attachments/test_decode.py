@@ -60,6 +60,13 @@ def test_a_byte_order_mark_decides(mark: bytes, codec: str) -> None:
     assert (decoded.text, decoded.encoding) == (SIMPLIFIED, codec)
 
 
+def test_a_marked_text_with_a_broken_place_tells_it_and_a_false_mark_is_refused() -> None:
+    decoded = decode(codecs.BOM_UTF8 + SIMPLIFIED.encode() + b"\xff" + SIMPLIFIED.encode())
+    assert (decoded.text, decoded.dropped) == (SIMPLIFIED * 2, 1)
+    with pytest.raises(FormatError):
+        decode(codecs.BOM_UTF8 + random.Random(1).randbytes(500))
+
+
 def test_a_declared_charset_is_believed_in_its_usual_superset() -> None:
     assert decode("镕基堃".encode("gb18030"), "gb2312").text == "镕基堃"
     assert decode("①髙﨑".encode("cp932"), "Shift_JIS").text == "①髙﨑"

@@ -82,3 +82,13 @@ def test_html_made_slow_for_parsers_ends() -> None:
         started = time.process_time()
         answer(b"<html>" + piece * 100_000, "a.html")
         assert time.process_time() - started < 4, piece
+
+
+def test_megabytes_of_blanks_do_not_hide_the_text_or_cost_time() -> None:
+    started = time.process_time()
+    blanks = " " * 3_000_000
+    assert text_of((blanks[:390_000] + "末尾").encode(), "a.txt") == " 末尾"
+    assert text_of(docx(body=f"<w:p><w:r><w:t>头{blanks}尾</w:t></w:r></w:p>")).split() == ["头", "尾"]
+    assert text_of(f"<html><p>{blanks}<pre>{blanks}末尾</pre>".encode(), "a.html") == "末尾"
+    assert fault_of((" \n" * 150_000).encode(), "a.txt") == "EMPTY_FILE"
+    assert time.process_time() - started < 3

@@ -116,12 +116,14 @@ def codec_of(declared: str | None) -> str | None:
 
 
 def _marked(data: bytes, name: str, *, cut: bool) -> Decoded:
-    text = _strict(data, name, cut=True)
-    if text is None:
-        text = data.decode(name, "ignore")
-        if len(text) < len(data) // 8 and not cut:
-            raise FormatError("BINARY_FILE", f"has the mark of {name} but is none")
-    return _checked(Decoded(text, name))
+    text = _strict(data, name, cut=cut)
+    if text is not None:
+        return _checked(Decoded(text, name))
+    text = data.decode(name, "replace")
+    broken = text.count("\ufffd")
+    if broken > 1 + len(text) // 20:
+        raise FormatError("BINARY_FILE", f"has the mark of {name} but is none")
+    return _checked(Decoded(text.replace("\ufffd", ""), name, dropped=broken))
 
 
 def _strict(data: bytes, name: str, *, cut: bool) -> str | None:

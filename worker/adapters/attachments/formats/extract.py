@@ -36,9 +36,9 @@ _UNSHOWN = re.compile(
 _BULLETS = str.maketrans({"\uf0b7": "•", "\uf0a7": "•", "\uf06e": "•", "\uf0d8": "•", "\uf0fc": "•", "\xa0": " "})
 """What Office's symbol fonts write in front of a list's lines."""
 _LINE_ENDS = re.compile("\r\n?|\x0c|\u2028|\u2029")
-_TRAILING = re.compile(r"[ \t\u3000\xa0]+(?=\n|\Z)")
 _BLANK_LINES = re.compile(r"\n{3,}")
-_WIDE_GAPS = re.compile(r"[ \xa0]{3,}")
+_ENDLESS_GAPS = re.compile(r"[ \t\u3000]{200,}")
+_WIDE_GAPS = re.compile(r" {3,}")
 _AS_WRITTEN = ("plain", "xml")
 """Groups whose indentation means something."""
 _MAX_UNREADABLE = 0.2
@@ -102,7 +102,9 @@ def tidy(sink: Sink, group: str) -> str:
     text = _UNSHOWN.sub("", text).translate(_BULLETS)
     if group not in _AS_WRITTEN:
         text = _WIDE_GAPS.sub("  ", text)
-    text = _BLANK_LINES.sub("\n\n", _TRAILING.sub("", text)).strip("\n" if group in _AS_WRITTEN else None)
+    text = _ENDLESS_GAPS.sub(" ", text)
+    text = "\n".join([line.rstrip() for line in text.split("\n")])
+    text = _BLANK_LINES.sub("\n\n", text).strip("\n" if group in _AS_WRITTEN else None)
     if unreadable > (unreadable + len(text)) * _MAX_UNREADABLE:
         raise FormatError("NO_TEXT_LAYER" if group == "pdf" else "BINARY_FILE", "characters without meaning")
     if not text.strip():

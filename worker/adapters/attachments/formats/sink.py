@@ -8,6 +8,9 @@ CPU_BUDGET_S = 6.0
 """Own bound, below the process limit of 8 s: what was read until then is still told."""
 
 
+_WIDEST_BLANK = 1_000
+
+
 class FormatError(Exception):
     """The file gives no text. ``code`` is one of CONTRACT §4.1; ``reason`` is English, for logs, without content."""
 
@@ -42,8 +45,13 @@ class Sink:
 
     def write(self, text: str) -> None:
         """Add a piece of text."""
+        kept = text.strip()
+        visible = len(kept)
+        if len(text) - visible > _WIDEST_BLANK:  # megabytes of blanks say nothing
+            before = len(text) - len(text.lstrip())
+            after = text[before + visible :]
+            text = text[: min(before, _WIDEST_BLANK)] + kept + after[:_WIDEST_BLANK]
         self._parts.append(text)
-        visible = len(text.strip())
         if visible:
             self._visible += visible
             if self._visible > self._stop:
