@@ -647,6 +647,18 @@ def test_writers_of_one_machine_queue_up_instead_of_racing(git: GitRig) -> None:
     assert len(entries(git.files())) == 6
 
 
+def test_what_we_pushed_ourselves_is_not_fetched_again(git: GitRig) -> None:
+    git.writer.commit(REPO, [change("query-0-0", "热身")])
+    before = git.server.counts.fetches
+    for number in range(3):
+        git.writer.commit(REPO, [change(f"query-1-{number}", f"问题 {number}")])
+    assert git.server.counts.fetches == before
+    git.put({"concepts/b.md": b"# b"})
+    git.writer.commit(REPO, [change("query-2-0", "最后")])
+    assert git.server.counts.fetches == before + 1
+    assert "concepts/b.md" in git.files()
+
+
 @pytest.mark.parametrize("after_s", [0.0, 0.1, 0.2, 0.4, 0.8])
 def test_a_writer_killed_at_any_moment_leaves_one_commit_when_it_is_done_again(git: GitRig, after_s: float) -> None:
     """The process is killed with its git processes; whether its push arrived is the server's secret."""

@@ -5,8 +5,10 @@ CONTRACT §4.6: which name a page gets, when it replaces an older one, and what 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, Protocol
 
 from tasks.contract.ids import is_safe_task_id
@@ -21,6 +23,7 @@ CATALOG = "catalog.json"
 INDEX = "index.md"
 FOLDER = "qa"
 
+_PAGE_ID = re.compile(rb'"(qa-[0-9a-f]{12})"')
 Kind = Literal["file", "folder", "other"]
 """``other``: a symbolic link or a submodule."""
 
@@ -157,13 +160,17 @@ class _Placing:
 
     def _paths_of(self, page_id: str) -> list[str]:
         """Where pages with this id are: of this batch, then of the catalog."""
-        own = [path for path, owner in self._owners.items() if owner == page_id]
-        mark = page_id.encode()
-        if mark not in self.catalog.data:
-            return own
-        pairs = zip(self.catalog.paths, self.catalog.raw, strict=True)
-        known = [path for path, raw in pairs if path.startswith(f"{FOLDER}/") and mark in bytes(raw)]
-        return own + [path for path in known if path.count("/") == 1 and paths.is_page(path)]
+        return [path for path, owner in self._owners.items() if owner == page_id] + self._known.get(page_id, [])
+
+    @cached_property
+    def _known(self) -> dict[str, list[str]]:
+        """Page id → paths, as the catalog's entries below ``qa/`` have them."""
+        found: dict[str, list[str]] = {}
+        for path, raw in zip(self.catalog.paths, self.catalog.raw, strict=True):
+            if path.startswith(f"{FOLDER}/") and path.count("/") == 1 and paths.is_page(path):
+                for page_id in _PAGE_ID.findall(bytes(raw)):
+                    found.setdefault(page_id.decode(), []).append(path)
+        return found
 
     def _page_at(self, path: str) -> Page | None:
         if path in self.files:

@@ -96,8 +96,10 @@ class Committer:
             built = mirror.run(lambda repo, head=head: self._build(repo, table, head, changes))  # type: ignore[misc]
             if not built.commit:
                 return built.receipts
-            report = mirror.run(lambda repo, head=head, built=built: _push(repo, head, built))  # type: ignore[misc]
+            branch, began = head.branch or mirror.run(_first_branch), self._clock.now()
+            report = mirror.run(lambda repo, branch=branch, built=built: _push(repo, branch, built))  # type: ignore[misc]
             if report.status == "accepted":
+                mirror.pushed(branch, built.commit, began)
                 table.add(built.parent, built.commit, built.written)
                 return built.receipts
             if report.status == "refused":
@@ -148,9 +150,9 @@ class Committer:
         self._clock.sleep(longest * int(self._clock.token(2), 16) / 0xFFFF)
 
 
-def _push(repo: BareRepo, head: RemoteHead, built: _Built) -> PushReport:
+def _push(repo: BareRepo, branch: str, built: _Built) -> PushReport:
     """A big catalog goes without delta search: there it costs more than it saves (measured from 10,000 pages on)."""
-    return repo.push(built.commit, head.branch or _first_branch(repo), small_window=built.is_big)
+    return repo.push(built.commit, branch, small_window=built.is_big)
 
 
 def _first_branch(repo: BareRepo) -> str:

@@ -92,6 +92,10 @@ class Mirror:
             raise error
         return RemoteHead(known.branch, known.commit)
 
+    def pushed(self, branch: str, commit: str, began: float) -> None:
+        """Our own push, begun at ``began``, was accepted: the head is ``commit``, all its objects are here already."""
+        self._note(_Look(began, branch, commit))
+
     def have(self, commit: str) -> None:
         """Make sure that ``commit`` can be read here. Raises ``COMMIT_GONE`` when it cannot be had any more."""
         if commit == NULL_ID or self.run(lambda repo: repo.has(commit)):
