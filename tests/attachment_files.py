@@ -212,7 +212,7 @@ def ole(streams: dict[str, bytes]) -> bytes:
     chains: list[bytes] = [data for *_, data in entries]
     directory_sectors = -(-len(entries) * 128 // _SECTOR)
     sectors = directory_sectors + sum(-(-len(data) // _SECTOR) for data in chains)
-    fat_sectors = -(-(sectors + 8) // 128)
+    fat_sectors = -(-sectors // 127) + 1
     fat = [0xFFFF_FFFD] * fat_sectors
     at = fat_sectors
     fat += [*range(at + 1, at + directory_sectors), _END]

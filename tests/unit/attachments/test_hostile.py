@@ -92,3 +92,11 @@ def test_megabytes_of_blanks_do_not_hide_the_text_or_cost_time() -> None:
     assert text_of(f"<html><p>{blanks}<pre>{blanks}末尾</pre>".encode(), "a.html") == "末尾"
     assert fault_of((" \n" * 150_000).encode(), "a.txt") == "EMPTY_FILE"
     assert time.process_time() - started < 3
+
+
+def test_endless_headers_and_references_cost_little() -> None:
+    started = time.process_time()
+    head = b"From: a@b.cn\nTo: c@d.cn\nSubject: "
+    assert "张" in text_of(head + b"=?utf-8?B?5byg?= " * 200_000 + b"\n\nx", "a.eml")
+    assert text_of(b"<html><p>" + b"&nbsp;" * 300_000 + b"x&amp;y", "a.html") == "x&y"
+    assert time.process_time() - started < 4

@@ -170,6 +170,10 @@ class TestSlides:
         assert text_of(file).replace("\n", " ").split() == ["[1]", "首页", "格", "|", "备注", "[2]", "次页"]
         assert meta_of(file)["slideCount"] == 2
 
+    def test_slides_of_pictures_only_have_no_text_layer(self) -> None:
+        assert fault_of(pptx("<p:pic/>", "<p:pic/>")) == "NO_TEXT_LAYER"
+        assert text_of(pptx("<p:pic/>", shape("次页"))) == "[2] 次页"
+
 
 class TestOpenDocument:
     def test_text_with_spaces_tabs_tables_and_without_deletions(self) -> None:
@@ -195,6 +199,9 @@ class TestOpenDocument:
     def test_pages_of_a_presentation_are_counted(self) -> None:
         content = "<draw:page><text:p>一</text:p></draw:page><draw:page><text:p>二</text:p></draw:page>"
         assert text_of(opendocument("presentation", content)).split() == ["[1]", "一", "[2]", "二"]
+
+    def test_pages_of_pictures_only_have_no_text_layer(self) -> None:
+        assert fault_of(opendocument("presentation", "<draw:page><draw:frame/></draw:page>")) == "NO_TEXT_LAYER"
 
     @pytest.mark.parametrize("kind", ["text", "spreadsheet"])
     def test_encryption_is_told(self, kind: str) -> None:

@@ -41,6 +41,8 @@ _ENDLESS_GAPS = re.compile(r"[ \t\u3000]{200,}")
 _WIDE_GAPS = re.compile(r" {3,}")
 _AS_WRITTEN = ("plain", "xml")
 """Groups whose indentation means something."""
+_EMPTY_WITHOUT_TEXT = ("plain", "xml", "html", "xlsx", "xlsb", "zip")
+"""Groups in which no text means nothing at all; in the others it may stand in pictures."""
 _MAX_UNREADABLE = 0.2
 
 
@@ -54,7 +56,7 @@ def extract(file: BinaryIO, name: str, limit: int) -> dict[str, object]:
         group, kind = sniff(file, name)
         sink.meta["detectedType"] = kind
         truncated = not _run(group, kind, file, sink)
-        text = tidy(sink, group)
+        text = tidy(sink, group, kind)
     except FormatError as error:
         return {"kind": kind, "fault": error.code, "reason": error.reason, "meta": sink.meta}
     return {"kind": kind, "text": text[:limit], "truncated": truncated or len(text) > limit, "meta": sink.meta}
@@ -92,7 +94,7 @@ def _module(group: str) -> Any:
     return importlib.import_module(f"worker.adapters.attachments.formats.{_MODULES[group]}")
 
 
-def tidy(sink: Sink, group: str) -> str:
+def tidy(sink: Sink, group: str, kind: str) -> str:
     """The text as it is shown. Raises when nothing, or mostly unreadable characters, are left."""
     text = _LINE_ENDS.sub("\n", sink.text())
     unreadable = text.count("\ufffd")
@@ -108,5 +110,6 @@ def tidy(sink: Sink, group: str) -> str:
     if unreadable > (unreadable + len(text)) * _MAX_UNREADABLE:
         raise FormatError("NO_TEXT_LAYER" if group == "pdf" else "BINARY_FILE", "characters without meaning")
     if not text.strip():
-        raise FormatError("EMPTY_FILE" if group in (*_AS_WRITTEN, "html", "xlsx") else "NO_TEXT_LAYER", "holds no text")
+        empty = group in _EMPTY_WITHOUT_TEXT or kind == "ods" or sink.meta.get("detectedType") == "xls"
+        raise FormatError("EMPTY_FILE" if empty else "NO_TEXT_LAYER", "holds no text")
     return text

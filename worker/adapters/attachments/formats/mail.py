@@ -14,6 +14,7 @@ from worker.adapters.attachments.formats.web_page import read_page
 _READ = 8 * 1024 * 1024
 _HEADERS = (("Subject", "主题"), ("From", "发件人"), ("To", "收件人"), ("Cc", "抄送"), ("Date", "日期"))
 _MAX_PARTS = 200
+_MAX_HEADER = 4_000
 
 
 def extract(file: BinaryIO, sink: Sink, _kind: str) -> None:
@@ -53,29 +54,32 @@ def _read(message: Message, sink: Sink) -> None:
 
 
 def _write_headers(message: Message, sink: Sink) -> None:
+    found = {name.lower(): str(value)[:_MAX_HEADER] for name, value in reversed(list(message.raw_items()))}
     for name, shown in _HEADERS:
-        value = message.get(name)
-        if value:
+        if value := found.get(name.lower()):
             sink.write(f"{shown}: {_header_text(value)}\n")
     sink.write("\n")
 
 
-def _header_text(value: object) -> str:
+def _header_text(raw: str) -> str:
     """A header as people read it: encoded words with wrong or missing charsets, and raw 8-bit headers too."""
-    raw = str(value)
+    if not raw.isascii():
+        return _one_line(_piece_text(raw.encode("utf-8", "surrogateescape"), None))
     try:
-        pieces = decode_header(value)  # type: ignore[arg-type]
+        pieces = decode_header(raw)
     except (ValueError, LookupError):
         pieces = [(raw, None)]
-    return "".join(_header_piece(piece, charset) for piece, charset in pieces).replace("\n", " ").replace("\r", "")
+    return _one_line("".join(_piece_text(piece, charset) for piece, charset in pieces))
 
 
-def _header_piece(piece: str | bytes, charset: str | None) -> str:
-    data = piece if isinstance(piece, bytes) else piece.encode("ascii", "surrogateescape") if piece.isascii() else None
-    if data is None:
-        data = str(piece).encode("utf-8", "surrogateescape")
+def _one_line(text: str) -> str:
+    return text.replace("\r", "").replace("\n", " ").strip()
+
+
+def _piece_text(piece: str | bytes, charset: str | None) -> str:
+    data = piece if isinstance(piece, bytes) else piece.encode("utf-8", "surrogateescape")
     try:
-        return decode(data, None if charset == "unknown-8bit" else charset).text
+        return decode(data, charset).text
     except FormatError:
         return data.decode("ascii", "ignore")
 
@@ -122,4 +126,4 @@ def _write_body(part: Message, sink: Sink) -> None:
 
 def _file_name(part: Message) -> str:
     name = part.get_filename()
-    return _header_text(name) if name else ""
+    return _header_text(name[:_MAX_HEADER]) if name else ""

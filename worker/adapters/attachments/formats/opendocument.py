@@ -44,6 +44,7 @@ class _Body:
         self._inside = 0
         self._only_inside = only_inside
         self.pages = 0
+        self._mark = ""  # a page's number, written with its first text: alone it is none
 
     def start(self, tag: str, attrs: Attributes) -> None:
         name = local(tag)
@@ -56,7 +57,7 @@ class _Body:
             self._paragraphs += 1
         elif name == "page" and tag != "text:page":
             self.pages += 1
-            self._sink.write(f"\n[{self.pages}] ")
+            self._mark = f"\n[{self.pages}] "
         elif name == "table-cell":
             self._cells += 1
         elif self._paragraphs:
@@ -80,6 +81,9 @@ class _Body:
 
     def data(self, text: str) -> None:
         if self._paragraphs and not self._skip and (self._inside or not self._only_inside):
+            if self._mark and text.strip():
+                self._sink.write(self._mark)
+                self._mark = ""
             self._sink.write(text)
 
 

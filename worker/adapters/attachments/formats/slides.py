@@ -18,13 +18,21 @@ def extract(file: BinaryIO, sink: Sink, _kind: str) -> None:
     slides = _ordered(package)
     sink.meta["slideCount"] = len(slides)
     for number, slide in enumerate(slides, start=1):
-        sink.write(f"\n[{number}] ")
-        read_part(package, slide, sink)
-        related = list(relations(package, slide).values())
-        for wanted in _EXTRAS:
-            for kind, part in related:
-                if kind == wanted:
-                    read_part(package, part, sink)
+        part = Sink(sink.limit)
+        try:
+            _read_slide(package, slide, part)
+        finally:
+            if part.visible:  # a slide of pictures only leaves no trace: its number alone is no text
+                sink.write(f"\n[{number}] {part.text()}")
+
+
+def _read_slide(package: Package, slide: str, sink: Sink) -> None:
+    read_part(package, slide, sink)
+    related = list(relations(package, slide).values())
+    for wanted in _EXTRAS:
+        for kind, part in related:
+            if kind == wanted:
+                read_part(package, part, sink)
 
 
 def _ordered(package: Package) -> list[str]:

@@ -27,6 +27,7 @@ _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_:.-
 _XML_ENCODING = re.compile(rb"^\s*<\?xml[^>]{0,100}?encoding\s*=\s*[\"']([A-Za-z0-9_:.-]{2,30})[\"']")
 _TAG = re.compile(r"<(/?)([a-zA-Z][^\s/<>]*+)((?:[^>\"']++|\"[^\"]*+\"|'[^']*+')*+)>")
 _TAG_LOOSE = re.compile(r"<(/?)([a-zA-Z][^\s/<>]*+)([^>]*+)(?:>|\Z)")
+_LONGEST_TEXT = 65_536
 _LONGEST_TAG = 4_096
 _RAW_END = {name: re.compile(f"</{name}", re.IGNORECASE) for name in ("script", "style")}
 _ALT = re.compile(r"\balt\s*=\s*(?:\"([^\"]*)\"|'([^']*)')", re.IGNORECASE)
@@ -108,10 +109,20 @@ def _feed(text: str, page: _Page) -> None:
             check_time()
         mark = text.find("<", at)
         if mark != at:
-            page.text(text[at : mark if mark >= 0 else len(text)])
-            at = mark if mark >= 0 else len(text)
+            end = _text_end(text, at, mark if mark >= 0 else len(text))
+            page.text(text[at:end])
+            at = end
             continue
         at = _markup(text, at, page)
+
+
+def _text_end(text: str, at: int, end: int) -> int:
+    """Where the next piece of a long text ends: not inside a character reference."""
+    if end - at <= _LONGEST_TEXT:
+        return end
+    end = at + _LONGEST_TEXT
+    reference = text.rfind("&", end - 40, end)
+    return reference if reference > at else end
 
 
 def _markup(text: str, at: int, page: _Page) -> int:
