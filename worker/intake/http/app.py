@@ -79,6 +79,7 @@ class HttpApp:
         await _send(answer, send)
 
     async def _answer(self, request: Request) -> Answer:
+        request.check_framing()
         path = request.path.rstrip("/") or "/"
         if path in ("/live", "/ready", "/metrics"):
             request.allow("GET", "HEAD")
@@ -149,6 +150,13 @@ class Request:
         """The header's value, ``""`` without one; given twice, it is none: nobody should guess which is meant."""
         values = [value for key, value in self._headers if key == name]
         return values[0].decode("latin-1") if len(values) == 1 else ""
+
+    def check_framing(self) -> None:
+        """Raises 400 for a length and chunks at once: a proxy before us may have read another end of the body."""
+        names = {name for name, _ in self._headers}
+        if {b"content-length", b"transfer-encoding"} <= names:
+            reason = "Content-Length and Transfer-Encoding exclude each other"
+            raise RefusedError(error_answer(400, "BAD_REQUEST", "请求格式不正确", reason, connection="close"))
 
     def parameter(self, name: str) -> str:
         """The query's value, ``""`` without one. Raises 400 for a query that cannot be read."""
