@@ -7,12 +7,13 @@ from typing import BinaryIO
 import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
 
-from worker.adapters.attachments.formats.sink import FormatError, Sink, check_time
+from worker.adapters.attachments.formats.sink import EnoughError, FormatError, Sink, check_time
 
 _FAULTS = {
     pdfium_c.FPDF_ERR_PASSWORD: ("PASSWORD_PROTECTED", "needs a password"),
     pdfium_c.FPDF_ERR_SECURITY: ("PASSWORD_PROTECTED", "unknown encryption"),
 }
+_SMALL = 8 * 1024 * 1024
 _ENOUGH_OF_A_SCAN = 20
 _HYPHEN = "\x02"  # how PDFium writes a hyphen at a line's end
 
@@ -20,7 +21,7 @@ _HYPHEN = "\x02"  # how PDFium writes a hyphen at a line's end
 def extract(file: BinaryIO, sink: Sink, _kind: str) -> None:
     """The text layer of a PDF, pages parted by an empty line."""
     try:
-        document = pdfium.PdfDocument(file)
+        document = pdfium.PdfDocument(_source(file))
     except pdfium.PdfiumError as error:
         code, reason = _FAULTS.get(getattr(error, "err_code", None), ("CORRUPT", "PDFium cannot open it"))
         raise FormatError(code, reason) from error
@@ -37,10 +38,21 @@ def extract(file: BinaryIO, sink: Sink, _kind: str) -> None:
             _read_page(document[number], sink)
         except pdfium.PdfiumError:
             unreadable += 1
+        if sink.visible > sink.limit and number + 1 < count:
+            raise EnoughError  # without the sink's margin: the next page costs more than a few characters are worth
     if unreadable:
         sink.meta["unreadablePages"] = unreadable
     if unreadable == count:
         raise FormatError("CORRUPT", "no page can be loaded")
+
+
+def _source(file: BinaryIO) -> BinaryIO | bytes:
+    """Small files as bytes: PDFium asks for hundreds of small pieces, each a call back into Python."""
+    data = file.read(_SMALL + 1)
+    if len(data) <= _SMALL:
+        return data
+    file.seek(0)
+    return file
 
 
 def _check_time_of_a_scan() -> None:
