@@ -5,7 +5,7 @@ Each port has a real adapter in ``worker/adapters`` and a fake in ``tests/fakes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -203,6 +203,9 @@ class JobFolders(Protocol):
 
     def task_ids(self) -> list[str]:
         """Jobs that have a folder, for recovery."""
+
+    def remove(self, task_id: str) -> None:
+        """Delete a job's folder with all that is in it; one that is not there is no error."""
 
 
 # ---------------------------------------------------------------- the job record
@@ -403,6 +406,34 @@ class JobViews(Protocol):
         """What holds the model endpoints' jobs back, if anything."""
 
 
+@dataclass(frozen=True)
+class OpenJob:
+    """What counting needs of an open job. ``ready_at``: since when it could be worked on, were nothing in its way."""
+
+    stage: str
+    state: State
+    blocked: str
+    created: float
+    ready_at: float
+    lease_until: float
+
+
+class JobCensus(Protocol):
+    """Counting, for metrics and health: the server's time, so that clocks of hosts do not matter."""
+
+    def now(self) -> float:
+        """The server's time in seconds since the epoch."""
+
+    def open_jobs(self) -> list[OpenJob]:
+        """Every open job."""
+
+    def last_claims(self) -> dict[str, float]:
+        """When a job of each queue was claimed last; a queue that never served is not in it."""
+
+    def tally(self, counts: Mapping[str, int]) -> None:
+        """Add to the counters that ``JobViews.figures`` shows."""
+
+
 class JobSweep(Protocol):
     """What the reconciler needs."""
 
@@ -428,6 +459,7 @@ class JobSweep(Protocol):
         """Give it back if it is still ours."""
 
 
+Memory = Literal["record", "tombstone", "nothing"]
 CancelOutcome = Literal["requested", "too_late", "over", "unknown"]
 ReplayOutcome = Literal["replayed", "open", "unknown"]
 
@@ -459,6 +491,9 @@ class JobArchive(Protocol):
 
     def prune(self, older_than_s: float, limit: int = 500) -> list[str]:
         """Forget jobs that ended that long ago (a tombstone knows a late repeat); their ids, for their folders."""
+
+    def remembers(self, task_ids: Sequence[str]) -> dict[str, Memory]:
+        """What is known of each job: its whole record, what a pruned one leaves behind, or nothing."""
 
     def drop(self, task_id: str) -> bool:
         """Take a job off the dead letters; its record stays."""

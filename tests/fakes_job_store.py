@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tasks.ports import (
@@ -11,7 +12,9 @@ from tasks.ports import (
     Claim,
     EndpointView,
     Failure,
+    Memory,
     NewJob,
+    OpenJob,
     Record,
     Refusal,
     ReplayOutcome,
@@ -27,7 +30,7 @@ class FakeJobRecords(JobRules):
     def store(self) -> FakeJobRecords:
         return self
 
-    views = sweep = control = archive = store
+    views = sweep = control = archive = census = store
 
     # ---------------------------------------------------------------- JobStore
 
@@ -72,6 +75,7 @@ class FakeJobRecords(JobRules):
         job.commit_begun = job.commit_begun or stage == self.policy.commit_stage
         self._place(job, "running", until, until)
         self.counters["claims"] += 1
+        self.claimed[self.policy.queues.get(stage, "")] = now
         r = job.record
         return Claim(
             task_id, stage, r.epoch, r.attempt, r.generation, worker, r.deadline, until, self.policy.attempts(stage)
@@ -222,6 +226,21 @@ class FakeJobRecords(JobRules):
             )
         return views
 
+    # ---------------------------------------------------------------- JobCensus (``now`` is the clock itself)
+
+    def open_jobs(self) -> list[OpenJob]:
+        return [
+            OpenJob(r.stage, r.state, r.blocked, r.created, r.parked_until if r.state == "parked" else r.enqueued_at,
+                    r.lease_until)
+            for r in (job.record for job in self.jobs.values() if not job.is_over)
+        ]  # fmt: skip
+
+    def last_claims(self) -> dict[str, float]:
+        return dict(self.claimed)
+
+    def tally(self, counts: Mapping[str, int]) -> None:
+        self.counters.update(counts)
+
     # ---------------------------------------------------------------- JobSweep
 
     def elect(self, worker: str) -> bool:
@@ -320,6 +339,13 @@ class FakeJobRecords(JobRules):
                     self.dead_letters.pop(task_id, None)
                     pruned.append(task_id)
         return pruned
+
+    def remembers(self, task_ids: Sequence[str]) -> dict[str, Memory]:
+        def memory(task_id: str) -> Memory:
+            record = self.get(task_id)
+            return "nothing" if record is None else "tombstone" if record.pruned else "record"
+
+        return {task_id: memory(task_id) for task_id in task_ids}
 
     def drop(self, task_id: str) -> bool:
         return self.dead_letters.pop(task_id, None) is not None

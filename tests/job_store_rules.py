@@ -70,6 +70,7 @@ class JobRules:
     announced: list[str] = field(default_factory=list)
     acked: list[Ack] = field(default_factory=list)
     counters: Counter[str] = field(default_factory=Counter)
+    claimed: dict[str, float] = field(default_factory=dict)
     seq: int = 0
 
     def _refusal(self, task_id: str, stage: str, endpoint: str) -> Refusal | None:

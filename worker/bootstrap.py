@@ -20,6 +20,7 @@ from worker.adapters.attachments.reader import ChildProcessReader
 from worker.adapters.job_files import FolderStore
 from worker.adapters.job_store import JobRecords, StorePolicy, open_job_records
 from worker.adapters.job_store.address import running_server
+from worker.adapters.job_store.dead_stream import DeadStream
 from worker.adapters.job_store.streams import JobStreams
 from worker.adapters.kb_git.committer import Committer
 from worker.adapters.kb_git.mirror import Mirrors
@@ -193,6 +194,11 @@ class Workshop:
     def streams(self) -> JobStreams:
         """Payloads in, results and dead letters out, for any language."""
         return JobStreams(self.redis_url, self.settings.redis.prefix)
+
+    @cached_property
+    def dead_stream(self) -> DeadStream:
+        """What never became a job, for operators."""
+        return DeadStream(self.redis_url, self.settings.redis.prefix)
 
     @cached_property
     def delivery(self) -> FileAndStreamSink:

@@ -6,64 +6,17 @@ Exit codes: 0 success, 1 failed operation, 2 wrong usage. Errors go to standard 
 from __future__ import annotations
 
 import json
-import logging
 import sys
 from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
-from typing import Any
 
 import click
 
-from tasks.errors import Code, JobError, StoreUnavailableError
 from worker import __version__
-from worker.settings import Settings, SettingsError
+from worker.command import AS_JSON, DURATION, STATES, fail, settings_with_logging, told
+from worker.command_operator import OPERATOR_COMMANDS
 
 EXISTING_FILE = click.Path(path_type=Path, dir_okay=False)
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
-
-class OperationFailedError(Exception):
-    """The operation was understood and failed; the text says why and what to do."""
-
-
-def told(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn the errors that an operator can act on into one line and exit code 1."""
-
-    @wraps(command)
-    def wrapped(*args: Any, **options: Any) -> Any:
-        try:
-            return command(*args, **options)
-        except JobError as error:
-            fail(f"{error.code}: {error.en}")
-        except (SettingsError, OperationFailedError, StoreUnavailableError) as error:
-            fail(str(error))
-        except (click.exceptions.Exit, click.ClickException, click.Abort):
-            raise
-        except Exception as error:
-            logging.getLogger("kbw.cli").debug("crashed", exc_info=error)
-            fail(f"{Code.INTERNAL}: {type(error).__name__}: {error}; KBW_LOG_LEVEL=DEBUG shows where")
-
-    return wrapped
-
-
-def fail(text: str) -> None:
-    """End with exit code 1 and a line on standard error."""
-    click.echo(f"kbw: {text}", err=True)
-    sys.exit(1)
-
-
-def settings_with_logging(level: str = "") -> Settings:
-    """The settings; logs of this process are masked with their secrets from here on."""
-    from worker.log import set_up_logging
-    from worker.masking import SecretMask
-
-    settings = Settings.load()
-    mask = SecretMask(settings.secrets(), [settings.gitea.username])
-    if settings.worker.log_level == "DEBUG":  # whoever sets this wants to see it all
-        level = level and "DEBUG"
-    set_up_logging(mask, "text" if level else settings.worker.log_format, level or settings.worker.log_level)
-    return settings
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -200,17 +153,20 @@ def apply(payload: Path, context: Path, evidence: Path, answer: Path, result_out
 
 
 @main.command("list")
-@click.option(
-    "--state", type=click.Choice(["queued", "running", "parked", "done", "failed", "cancelled"]), help="One state."
-)
+@click.option("--state", type=click.Choice(STATES), help="One state.")
+@click.option("--stage", default="", help="Jobs that stand at this stage, or failed there.")
+@click.option("--code", default="", help="Jobs with this error code.")
+@click.option("--older", type=DURATION, default=0.0, help="Ended (or, while open, came in) longer ago: 15m, 1h, 30d.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many jobs.")
 @AS_JSON
 @told
-def list_jobs(state: str | None, limit: int, *, as_json: bool) -> None:
+def list_jobs(state: str | None, stage: str, code: str, older: float, limit: int, *, as_json: bool) -> None:
     """List jobs by state, newest first."""
+    from worker.ops.choosing import Choice
     from worker.ops.inspect import list_jobs as show_list
 
-    show_list(settings_with_logging("WARNING"), state=state, limit=limit, as_json=as_json)
+    choice = Choice((state,) if state else STATES, stage, code, older, limit)
+    show_list(settings_with_logging("WARNING"), choice, as_json=as_json)
 
 
 @main.command()
@@ -273,5 +229,8 @@ def say_result(work: Callable[[], tuple[bool, str]]) -> None:
     sys.exit(0 if success else 1)
 
 
+for operator_command in OPERATOR_COMMANDS:
+    main.add_command(operator_command)
+
 if __name__ == "__main__":
-    main()
+    main(prog_name="kbw")

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import secrets
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -63,6 +64,18 @@ class FolderStore:
             return []
         except OSError as error:
             raise _unwritable(self._root, error.strerror or str(error)) from error
+
+    def remove(self, task_id: str) -> None:
+        """Delete a job's folder. Raises ``RESULT_DIR_MISSING`` (transient) when it cannot be deleted."""
+        if not is_safe_task_id(task_id):
+            raise PermanentError(Code.BAD_PAYLOAD, en=f"unsafe taskId {task_id[:80]!r}", zh="taskId 含有不允许的字符")
+        folder = self._root / task_id
+        try:
+            shutil.rmtree(folder)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _unwritable(folder, error.strerror or str(error)) from error
 
 
 class Folder:

@@ -101,7 +101,7 @@ class IntakeLoop:
         result = self.scanner.result_at(found)
         if result is None or self._ours(found.task_id):
             return False
-        record = answered_record(document, result, source="foreign")
+        record = answered_record(document, result, source=f"foreign:{found.path}")
         folder = self.intake.folders.open(found.task_id)
         folder.write_once(RESULT, strict_json.dumps(result))
         folder.write_once(PAYLOAD, strict_json.dumps(document))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, get_args
 
 import click
@@ -16,18 +16,18 @@ from tasks.rules.explain import explain, why_waiting
 from tasks.stages.ask import CALLS
 from tasks.stages.job import CONTEXT, EVENTS, EVIDENCE, OUTCOME, PAYLOAD, RECEIPT, RESULT, SELECTION
 from worker.bootstrap import Workshop, workshop
+from worker.ops.choosing import Choice, chosen
 from worker.settings import Settings, SettingsError
 
 OPEN_FIRST = ("running", "parked", "queued", "failed", "cancelled", "done")
 
 
-def list_jobs(settings: Settings, *, state: str | None, limit: int, as_json: bool) -> None:
-    """Jobs of one state or of all, newest first."""
+def list_jobs(settings: Settings, choice: Choice, *, as_json: bool) -> None:
+    """The chosen jobs, newest first, state by state: open ones lead."""
     shop = workshop(settings)
     views, now = shop.records.views, shop.clock.now()
-    states: list[Any] = [state] if state else list(OPEN_FIRST)
-    ids = [task_id for name in states for task_id in views.ids(name, oldest_first=False, limit=limit)]
-    records = [record for task_id in ids[:limit] if (record := views.get(task_id))]
+    choice = replace(choice, states=tuple(state for state in OPEN_FIRST if state in choice.states))
+    records = chosen(views, choice, now)
     if as_json:
         click.echo(json.dumps([_facts(record, now) for record in records], ensure_ascii=False, indent=2))
         return

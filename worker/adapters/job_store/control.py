@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
-from tasks.ports import CancelOutcome, Failure, Record, ReplayOutcome
+from tasks.ports import CancelOutcome, Failure, Memory, Record, ReplayOutcome
 from worker.adapters.job_store.connection import ScriptRunner, translated_faults
 
+LOOKED_UP_AT_ONCE = 1000
 WAKE_AT_RESUME = 1000
 """Jobs woken at once when a gate opens; the rest comes up in the reconciler's rounds."""
 
@@ -51,6 +53,22 @@ class RedisJobArchive:
     def prune(self, older_than_s: float, limit: int = 500) -> list[str]:
         """Forget jobs that ended long ago."""
         return list(self._runner.run("prune", older_than_s=older_than_s, limit=limit)["ids"] or [])
+
+    def remembers(self, task_ids: Sequence[str]) -> dict[str, Memory]:
+        """What is known of each job."""
+        client: Any = self._runner.client
+        found: dict[str, Memory] = {}
+        for start in range(0, len(task_ids), LOOKED_UP_AT_ONCE):
+            part = task_ids[start : start + LOOKED_UP_AT_ONCE]
+            with translated_faults():
+                pipe = client.pipeline(transaction=True)
+                for task_id in part:
+                    pipe.exists(self._runner.key("job", task_id))
+                    pipe.exists(self._runner.key("tomb", task_id))
+                answers = pipe.execute()
+            for task_id, record, tombstone in zip(part, answers[::2], answers[1::2], strict=True):
+                found[task_id] = "record" if record else "tombstone" if tombstone else "nothing"
+        return found
 
     def drop(self, task_id: str) -> bool:
         """Off the dead letters."""

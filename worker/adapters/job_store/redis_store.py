@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 import redis
 
 from tasks.ports import Accepted, Ack, Claim, Failure, NewJob, Refusal
+from worker.adapters.job_store.census import RedisJobCensus
 from worker.adapters.job_store.connection import ScriptRunner, connect
 from worker.adapters.job_store.control import RedisJobArchive, RedisJobControl
 from worker.adapters.job_store.policy import StorePolicy
@@ -83,6 +84,7 @@ class JobRecords:
     sweep: RedisJobSweep
     control: RedisJobControl
     archive: RedisJobArchive
+    census: RedisJobCensus
 
 
 def open_job_records(url: str, policy: StorePolicy, token: Callable[[], str], *, timeout_s: float = 10.0) -> JobRecords:
@@ -96,4 +98,5 @@ def open_job_records(url: str, policy: StorePolicy, token: Callable[[], str], *,
         sweep=RedisJobSweep(runner),
         control=RedisJobControl(runner),
         archive=RedisJobArchive(runner),
+        census=RedisJobCensus(runner),
     )

@@ -85,4 +85,5 @@ put(h, { epoch = num(h, 'epoch') + 1, attempt = num(h, 'attempt') + 1, held = '1
 if h.stage == a.commit_stage then put(h, { commit_begun = '1' }) end
 place(h, 'running', lease_until, lease_until)
 count('claims')
+redis.call('HSET', key('claimed'), a.queue or '', text(now))
 return granted()

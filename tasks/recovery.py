@@ -1,0 +1,129 @@
+"""Where a job stands by its folder alone, and its record from that; must not start or change anything."""
+
+from __future__ import annotations
+
+import json
+from calendar import timegm
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from time import strptime
+from typing import Any
+
+from tasks.contract import strict_json
+from tasks.contract.payload import read_payload
+from tasks.contract.shape import JsonObject
+from tasks.errors import PermanentError
+from tasks.pipeline import Pipeline, Step
+from tasks.ports import JobFolder, Record
+from tasks.restore import record_of_answered, record_of_open
+from tasks.stages.job import EVENTS, PAYLOAD, Job
+
+
+@dataclass(frozen=True)
+class History:
+    """What a job's journal tells. Times in seconds since the epoch, ``0.0``: not told."""
+
+    accepted_at: float = 0.0
+    finished_at: float = 0.0
+    generation: int = 0
+    epoch: int = 0
+    cancelled: bool = False
+    commit_begun: bool = False
+    source: str = ""
+    empty: bool = True
+
+
+def read_history(folder: JobFolder) -> History:
+    """The journal in one pass; torn lines of killed writers are passed over."""
+    found = History()
+    for line in (folder.read(EVENTS) or b"").splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict):
+            found = _told(found, event)
+    return found
+
+
+def _told(found: History, event: dict[str, Any]) -> History:
+    found = replace(
+        found,
+        empty=False,
+        generation=max(found.generation, _number(event.get("generation"))),
+        epoch=max(found.epoch, _number(event.get("epoch"))),
+    )
+    kind, stage = event.get("event"), event.get("stage")
+    if kind == "accept":
+        return replace(found, accepted_at=_seconds(event.get("at")), source=str(event.get("actor") or ""))
+    if kind == "finish":
+        return replace(found, finished_at=_seconds(event.get("at")))
+    if kind == "replay":
+        return replace(found, cancelled=False, commit_begun=False, finished_at=0.0)
+    if kind == "cancel":
+        return replace(found, cancelled=True)
+    if kind == "start" and stage == "commit":
+        return replace(found, commit_begun=True)
+    return found
+
+
+def stands_at(pipeline: Pipeline, job: Job) -> Step:
+    """The first step that this job needs and whose valid artefact is not there; the last one when all are."""
+    for step in pipeline.steps:
+        if step is pipeline.last:
+            break
+        if step.needed(job) and (step.writes is None or not job.holds(step.writes)):
+            return step
+    return pipeline.last
+
+
+def record_of(job: Job, pipeline_of: Callable[[str], Pipeline], history: History) -> Record | None:
+    """The record of the job that lies in this folder: over when it has a result, else open at its next stage.
+
+    ``None``: there is no readable payload, so there never was a job. The epoch continues the journal's, so that workers
+    of the time before stay fenced; the deadline counts anew (``0.0``).
+    """
+    answered = record_of_answered(job.task_id, job.folder)
+    if answered is not None:
+        return replace(
+            answered, created=history.accepted_at, finished=history.finished_at, generation=history.generation
+        )
+    document = payload_of(job.folder)
+    if document is None or document.get("taskId") != job.task_id:
+        return None
+    try:
+        pipeline = pipeline_of(read_payload(document).skill)
+        record = record_of_open(document, pipeline.first.name)
+    except PermanentError:
+        return None
+    stage = stands_at(pipeline, job)
+    return replace(
+        record,
+        stage=stage.name,
+        created=history.accepted_at,
+        generation=history.generation,
+        epoch=history.epoch,
+        cancelled=history.cancelled,
+        # a commit that was begun is finished, whatever is wished meanwhile
+        attempt=1 if stage.batched and history.commit_begun else 0,
+    )
+
+
+def payload_of(folder: JobFolder) -> JsonObject | None:
+    """The payload as it was accepted, ``None`` when it is lost or torn."""
+    try:
+        document = strict_json.loads(folder.read(PAYLOAD) or b"null")
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _seconds(at: object) -> float:
+    try:
+        return float(timegm(strptime(str(at), "%Y-%m-%dT%H:%M:%SZ")))
+    except ValueError:
+        return 0.0
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0

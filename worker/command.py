@@ -1,0 +1,82 @@
+"""What all commands of ``kbw`` share: errors become a line and an exit code, logs are set up; must not do any work."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import click
+
+from tasks.errors import Code, JobError, StoreUnavailableError
+from worker.settings import Settings, SettingsError
+
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+STATES = ("queued", "running", "parked", "done", "failed", "cancelled")
+
+
+class OperationFailedError(Exception):
+    """The operation was understood and failed; the text says why and what to do."""
+
+
+def told(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Turn the errors that an operator can act on into one line and exit code 1."""
+
+    @wraps(command)
+    def wrapped(*args: Any, **options: Any) -> Any:
+        try:
+            return command(*args, **options)
+        except JobError as error:
+            fail(f"{error.code}: {error.en}")
+        except (SettingsError, OperationFailedError, StoreUnavailableError) as error:
+            fail(str(error))
+        except (click.exceptions.Exit, click.ClickException, click.Abort):
+            raise
+        except Exception as error:
+            logging.getLogger("kbw.cli").debug("crashed", exc_info=error)
+            fail(f"{Code.INTERNAL}: {type(error).__name__}: {error}; KBW_LOG_LEVEL=DEBUG shows where")
+
+    return wrapped
+
+
+def fail(text: str) -> None:
+    """End with exit code 1 and a line on standard error."""
+    click.echo(f"kbw: {text}", err=True)
+    sys.exit(1)
+
+
+def settings_with_logging(level: str = "") -> Settings:
+    """The settings; logs of this process are masked with their secrets from here on."""
+    from worker.log import set_up_logging
+    from worker.masking import SecretMask
+
+    settings = Settings.load()
+    mask = SecretMask(settings.secrets(), [settings.gitea.username])
+    if settings.worker.log_level == "DEBUG":  # whoever sets this wants to see it all
+        level = level and "DEBUG"
+    set_up_logging(mask, "text" if level else settings.worker.log_format, level or settings.worker.log_level)
+    return settings
+
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class Duration(click.ParamType):
+    """``90s``, ``15m``, ``1h``, ``30d`` or several together (``1d12h``): seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Seconds; a wrong spelling is wrong usage."""
+        if isinstance(value, (int, float)):
+            return float(value)
+        parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", str(value))
+        if not parts or "".join(number + unit for number, unit in parts) != value:
+            self.fail(f"{value!r} is no duration: write 90s, 15m, 1h or 30d", param, ctx)
+        return sum(float(number) * UNITS[unit] for number, unit in parts)
+
+
+DURATION = Duration()
