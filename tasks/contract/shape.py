@@ -15,7 +15,12 @@ class Shape(BaseModel):
     """A frozen border shape. Unknown fields are dropped: old and new workers read each other's artefacts."""
 
     model_config = ConfigDict(
-        frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore", coerce_numbers_to_str=True
+        frozen=True,
+        alias_generator=to_camel,
+        populate_by_name=True,
+        extra="ignore",
+        coerce_numbers_to_str=True,
+        json_schema_serialization_defaults_required=True,  # what we write holds all its fields
     )
 
     def document(self) -> JsonObject:

@@ -69,12 +69,16 @@ TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 
 def is_too_deep(value: Any) -> bool:
     """Whether a document has more than 100 levels; walks level by level, never by recursion."""
-    level = [value]
-    for _ in range(MAX_DEPTH + 1):
-        level = [inner for outer in level if isinstance(outer, dict | list) for inner in _inside(outer)]
+    level = _containers([value])
+    for _ in range(MAX_DEPTH):
         if not level:
             return False
-    return True
+        level = [inner for outer in level for inner in _containers(_inside(outer))]
+    return bool(level)
+
+
+def _containers(values: list[Any]) -> list[Any]:
+    return [value for value in values if isinstance(value, dict | list)]
 
 
 def _inside(outer: dict[str, Any] | list[Any]) -> list[Any]:
