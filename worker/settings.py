@@ -134,7 +134,7 @@ class JobSettings(_Area):
     )
     max_attempts: int = Field(default=6, ge=1, alias="KBW_MAX_ATTEMPTS", description="attempts at one stage")
     retention_days: float = Field(
-        default=30, gt=0, alias="KBW_RETENTION_DAYS", description="days finished jobs are kept"
+        default=30.0, gt=0, alias="KBW_RETENTION_DAYS", description="days finished jobs are kept"
     )
     lane_block_s: float = Field(
         default=300.0,

@@ -1,0 +1,164 @@
+"""Settings: one name everywhere, the environment wins, secrets are never shown, mistakes are named."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from worker.settings import CONFIG_VARIABLE, Settings, SettingsError
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTED = ROOT / "config" / "kbw.toml"
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for row in Settings.load().rows():
+        monkeypatch.delenv(row.name, raising=False)
+    monkeypatch.delenv(CONFIG_VARIABLE, raising=False)
+
+
+@pytest.fixture
+def from_file(tmp_path: Path) -> Iterator[Any]:
+    def load(text: str, **environment: str) -> Settings:
+        file = tmp_path / "kbw.toml"
+        file.write_text(text, "utf-8")
+        return Settings.load({CONFIG_VARIABLE: str(file), **environment})
+
+    return load
+
+
+def row(settings: Settings, name: str) -> tuple[str, str]:
+    found = next(row for row in settings.rows() if row.name == name)
+    return found.value, found.origin
+
+
+def test_defaults_are_the_contracts() -> None:
+    settings = Settings.load()
+
+    assert settings.limits.max_selected_pages == 6
+    assert settings.limits.max_total_evidence_chars == 45_000
+    assert settings.shared.exclude == "attachments,uploads,results,.kbw"
+    assert (settings.shared.settle_s, settings.shared.give_up_s) == (2.0, 60.0)
+    assert settings.job.retention_days == 30
+    assert settings.http.token.get_secret_value() == ""
+
+
+def test_the_environment_wins_over_the_file_and_the_file_over_the_default(from_file: Any) -> None:
+    settings = from_file('KBW_LEASE_S = 30\nKBW_STALL_S = 9.5\nGITEA_ORG = "file"\n', KBW_LEASE_S="45")
+
+    assert row(settings, "KBW_LEASE_S") == ("45.0", "environment")
+    assert row(settings, "KBW_STALL_S") == ("9.5", "file")
+    assert row(settings, "KBW_MAX_ATTEMPTS") == ("6", "default")
+
+
+@pytest.mark.parametrize("blank", ["", "  ", "\t"])
+def test_a_blank_variable_is_not_set(from_file: Any, blank: str) -> None:
+    settings = from_file('GITEA_ORG = "file"\nTEAM_KB_REPO = ""\n', GITEA_ORG=blank, KBW_LEASE_S=blank)
+
+    assert row(settings, "GITEA_ORG") == ("file", "file")
+    assert row(settings, "TEAM_KB_REPO") == ("", "default")
+    assert row(settings, "KBW_LEASE_S") == ("60.0", "default")
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("KBW_LEASES = 30\n", "KBW_LEASES"),
+        ("lease_s = 30\n", "lease_s"),
+        ("[job]\nKBW_LEASE_S = 30\n", "job"),
+        ("KBW_LEASE_S = \n", "kbw.toml"),
+        ("KBW_LEASE_S = 'x'\n", "KBW_LEASE_S"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named(from_file: Any, text: str, named: str) -> None:
+    with pytest.raises(SettingsError, match=named):
+        from_file(text)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"gone\.toml"):
+        Settings.load({CONFIG_VARIABLE: str(tmp_path / "gone.toml")})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("KBW_LEASE_S", "soon"),
+        ("KBW_LEASE_S", "0"),
+        ("KBW_LEASE_S", "inf"),
+        ("KBW_LEASE_S", "nan"),
+        ("KBW_MAX_ATTEMPTS", "2.5"),
+        ("KBW_MODEL_DRIVER", "gpt"),
+        ("KBW_SESSION_MODE", "day"),
+        ("KBW_LOG_LEVEL", "LOUD"),
+        ("KBW_FILE_MODE", "rw-r--r--"),
+        ("KBW_FILE_MODE", "0999"),
+    ],
+)
+def test_a_wrong_value_is_told_with_its_name_and_what_was_found(name: str, value: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        Settings.load({name: value})
+
+    assert name in str(caught.value)
+    assert repr(value) in str(caught.value)
+
+
+SECRETS = ("GITEA_BOT_TOKEN", "OPENCLAW_GATEWAY_TOKEN", "KBW_LLM_API_KEY", "KBW_HTTP_TOKEN")
+
+
+def test_secrets_are_shown_only_as_set_or_not_set() -> None:
+    settings = Settings.load({name: f"secret-of-{name}" for name in SECRETS} | {"GITEA_URL": "https://g"})
+
+    assert [row(settings, name)[0] for name in SECRETS] == ["set"] * 4
+    assert row(Settings.load(), "KBW_HTTP_TOKEN")[0] == "not set"
+    shown = str(settings.rows()) + str(settings) + repr(settings)
+    assert not any(f"secret-of-{name}" in shown for name in SECRETS)
+    assert {f"secret-of-{name}" for name in SECRETS} == set(settings.secrets())
+
+
+@pytest.mark.parametrize("name", ["KBW_REDIS_URL", "GITEA_URL", "KBW_LLM_BASE_URL"])
+def test_a_password_inside_a_url_is_a_secret_too(name: str) -> None:
+    settings = Settings.load({name: "redis://user:p%40ss-word@host:6379/0"})
+
+    assert row(settings, name)[0] == "redis://user:***@host:6379/0"
+    assert {"p%40ss-word", "p@ss-word"} <= set(settings.secrets())
+
+
+def test_a_password_without_a_user_is_one_as_well() -> None:
+    assert Settings.load({"KBW_REDIS_URL": "redis://:hush-hush@host"}).secrets() == ["hush-hush"]
+
+
+def test_every_setting_says_what_it_means() -> None:
+    rows = Settings.load().rows()
+
+    assert [r.name for r in rows if len(r.meaning) < 8] == []
+    assert len({r.name for r in rows}) == len(rows)
+    assert {r.name for r in rows} >= {
+        "GITEA_URL", "GITEA_BOT_TOKEN", "GITEA_BOT_USERNAME", "GITEA_ORG", "TEAM_KB_REPO", "OPENCLAW_SHARED_DIR",
+        "KBW_REDIS_URL", "KBW_STATE_DIR", "KBW_CACHE_DIR", "OPENCLAW_GATEWAY_URL", "OPENCLAW_GATEWAY_TOKEN",
+        "KBW_OPENCLAW_AGENT", "KBW_LLM_BASE_URL", "KBW_LLM_API_KEY", "KBW_LLM_MODEL", "KBW_MODEL_DRIVER",
+        "KBW_HTTP_ADDR", "KBW_HTTP_TOKEN", "KBW_ALLOWED_ROOTS", "KBW_RETENTION_DAYS", "KBW_ALLOWED_REPOS",
+        "KBW_INTAKE_EXCLUDE", "KBW_FILE_MODE", "KBW_SESSION_MODE",
+    }  # fmt: skip
+
+
+def test_the_documented_file_holds_every_setting_with_its_default_and_meaning() -> None:
+    text = DOCUMENTED.read_text("utf-8")
+    document = tomllib.loads(text)
+    defaults = {row.name: row for row in Settings.load().rows()}
+
+    assert list(document) == list(defaults)
+    for name, value in document.items():
+        assert str(value) == ("" if defaults[name].value == "not set" else defaults[name].value), name
+        assert f"# {defaults[name].meaning}\n{name} = " in text
+
+
+def test_the_documented_file_can_be_used_as_it_is() -> None:
+    settings = Settings.load({CONFIG_VARIABLE: str(DOCUMENTED)})
+
+    assert [(r.name, r.value) for r in settings.rows()] == [(r.name, r.value) for r in Settings.load().rows()]
