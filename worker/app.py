@@ -17,6 +17,7 @@ from kombu.exceptions import OperationalError
 from tasks.base import Fleet, register_shells
 from tasks.pipeline import Pipeline
 from tasks.query import COMMIT, IO, LLM, PIPELINES
+from worker.transport import TRANSPORT
 
 WorkerClass = Literal["io", "llm", "commit"]
 VISIBILITY_S = 3_600  # longer than the longest stage: the reconciler is the fast repair, not the broker
@@ -41,6 +42,7 @@ def build_app(redis_url: str, prefix: str) -> Celery:
     """An app that can send wake-up calls; :func:`serve` makes a worker of it."""
     app = Celery("kbw", broker=redis_url, set_as_current=False)
     app.conf.update(
+        broker_transport=TRANSPORT,
         task_acks_late=True,
         task_reject_on_worker_lost=True,
         task_ignore_result=True,
