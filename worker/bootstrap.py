@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -29,14 +29,22 @@ from worker.adapters.model.factory import ModelConfig, ProbedDriver, build_drive
 from worker.adapters.publish.result_file import ResultFileSink
 from worker.adapters.publish.result_stream import FileAndStreamSink
 from worker.clock import SystemClock
+from worker.counting import CountedModel, CountedWriter
+from worker.gauges import Gauges
 from worker.intake.message import MessageIntake
 from worker.intake.refusal import Refusals
 from worker.intake.shared_dir import SharedDirScanner
 from worker.intake.stream import DeadLetters, StreamIntake
 from worker.masking import SecretMask
-from worker.paths import AllowedRoots
+from worker.paths import OWN_FOLDER, AllowedRoots
+from worker.reconciler import Chore
 from worker.repositories import RepositoryRules
 from worker.settings import Settings, SettingsError
+from worker.upkeep import FolderWatch, Upkeep, prune, told_of
+
+DAY_S = 86_400
+RECOVER_EVERY_S = 15.0
+PRUNE_FIRST_S, PRUNE_EVERY_S = 60.0, 3_600.0
 
 
 @dataclass(frozen=True)
@@ -201,6 +209,44 @@ class Workshop:
         return DeadStream(self.redis_url, self.settings.redis.prefix)
 
     @cached_property
+    def gauges(self) -> Gauges:
+        """Metrics and health."""
+        records = self.records
+        return Gauges(
+            views=records.views,
+            control=records.control,
+            census=records.census,
+            dead=self.dead_stream,
+            shared_dir=self.shared_dir,
+            kb_url=self.settings.gitea.url,
+            patience_s=self.settings.job.live_s,
+        )
+
+    def upkeep(self, actor: str) -> Upkeep:
+        """Recovery and pruning, in the name of ``actor``."""
+        return Upkeep(
+            archive=self.records.archive,
+            ports=self.ports(fresh_kb=False),
+            pipeline_of=pipeline_of,
+            rejected=self.shared_dir / OWN_FOLDER / "rejected",
+            trim=self.dead_stream.trim,
+            actor=actor,
+        )
+
+    @cached_property
+    def recovery_watch(self) -> FolderWatch:
+        """Finds jobs that Redis lost."""
+        return FolderWatch(self.upkeep("reconciler"))
+
+    def chores(self) -> list[Chore]:
+        """What the elected reconciler does beside waking."""
+        upkeep, kept_s = self.upkeep("reconciler"), self.settings.job.retention_days * DAY_S
+        return [
+            Chore("recover", RECOVER_EVERY_S, self.recovery_watch.look),
+            Chore("prune", PRUNE_EVERY_S, lambda: told_of(prune(upkeep, kept_s)), first_s=PRUNE_FIRST_S),
+        ]
+
+    @cached_property
     def delivery(self) -> FileAndStreamSink:
         """Where results go with Redis: the result file and the stream of results."""
         streams = self.streams
@@ -240,8 +286,10 @@ class Workshop:
 
     def fleet(self, wake: Callable[[Pipeline, str, str], None]) -> Fleet:
         """What the shells of this process need; build it after the fork."""
+        census, ports = self.records.census, self.ports(fresh_kb=False, sink=self.delivery)
+        counted = replace(ports, model=CountedModel(ports.model, census), writer=CountedWriter(ports.writer, census))
         return Fleet(
-            ports=self.ports(fresh_kb=False, sink=self.delivery),
+            ports=counted,
             jobs=self.records.store,
             views=self.records.views,
             sweep=self.records.sweep,

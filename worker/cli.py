@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from worker import __version__
-from worker.command import AS_JSON, DURATION, STATES, fail, settings_with_logging, told
+from worker.command import AS_JSON, STATES, duration, fail, settings_with_logging, told
 from worker.command_operator import OPERATOR_COMMANDS
 
 EXISTING_FILE = click.Path(path_type=Path, dir_okay=False)
@@ -156,7 +156,7 @@ def apply(payload: Path, context: Path, evidence: Path, answer: Path, result_out
 @click.option("--state", type=click.Choice(STATES), help="One state.")
 @click.option("--stage", default="", help="Jobs that stand at this stage, or failed there.")
 @click.option("--code", default="", help="Jobs with this error code.")
-@click.option("--older", type=DURATION, default=0.0, help="Ended (or, while open, came in) longer ago: 15m, 1h, 30d.")
+@click.option("--older", type=duration, default="0s", help="Ended (or, while open, came in) longer ago: 15m, 1h, 30d.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many jobs.")
 @AS_JSON
 @told

@@ -64,19 +64,9 @@ def settings_with_logging(level: str = "") -> Settings:
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-class Duration(click.ParamType):
-    """``90s``, ``15m``, ``1h``, ``30d`` or several together (``1d12h``): seconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Seconds; a wrong spelling is wrong usage."""
-        if isinstance(value, (int, float)):
-            return float(value)
-        parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", str(value))
-        if not parts or "".join(number + unit for number, unit in parts) != value:
-            self.fail(f"{value!r} is no duration: write 90s, 15m, 1h or 30d", param, ctx)
-        return sum(float(number) * UNITS[unit] for number, unit in parts)
-
-
-DURATION = Duration()
+def duration(text: str) -> float:
+    """``90s``, ``15m``, ``1h``, ``30d`` or several together (``1d12h``), in seconds; else wrong usage."""
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise click.BadParameter(f"{text!r} is no duration: write 90s, 15m, 1h or 30d")
+    return sum(float(number) * UNITS[unit] for number, unit in parts)

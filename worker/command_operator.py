@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from worker.command import AS_JSON, DURATION, settings_with_logging, told
+from worker.command import AS_JSON, duration, settings_with_logging, told
 
 IDS = click.argument("task_ids", metavar="ID...", nargs=-1)
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would be done, change nothing.")
@@ -19,7 +19,7 @@ def filtered(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that choose jobs which are over."""
     for option in (
         click.option("--limit", type=click.IntRange(1), default=10_000, help="At most so many jobs, oldest first."),
-        click.option("--older", type=DURATION, default=0.0, help="Ended longer ago than this: 90s, 15m, 1h, 30d."),
+        click.option("--older", type=duration, default="0s", help="Ended longer ago than this: 90s, 15m, 1h, 30d."),
         click.option("--stage", default="", help="Failed at this stage."),
         click.option("--code", default="", help="With this error code."),
     ):
@@ -188,7 +188,7 @@ def recover(*, dry_run: bool, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--older-than", type=DURATION, default=None, help="Default: KBW_RETENTION_DAYS.")
+@click.option("--older-than", type=duration, default=None, help="Default: KBW_RETENTION_DAYS.")
 @DRY_RUN
 @AS_JSON
 @told

@@ -133,6 +133,12 @@ class JobSettings(_Area):
         description="seconds an open job may stand still before it is woken again",
     )
     max_attempts: int = Field(default=6, ge=1, alias="KBW_MAX_ATTEMPTS", description="attempts at one stage")
+    live_s: float = Field(
+        default=120.0,
+        gt=0,
+        alias="KBW_LIVE_S",
+        description="seconds jobs may stand ready, unclaimed, before `kbw health live` and /live say no",
+    )
     retention_days: float = Field(
         default=30.0, gt=0, alias="KBW_RETENTION_DAYS", description="days finished jobs are kept"
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from tasks.accept import Intake
 from tasks.errors import StoreUnavailableError
 from worker.bootstrap import Workshop
@@ -24,21 +27,13 @@ def http_server(shop: Workshop, intake: Intake) -> HttpServer:
 
 def probes_of(shop: Workshop) -> Probes:
     """What monitoring is told."""
-    return Probes(live=lambda: Probe(ok=True), ready=lambda: readiness_of(shop), metrics=lambda: figures_of(shop))
+    gauges = shop.gauges
 
+    def probe(ask: Callable[[], tuple[bool, dict[str, Any]]]) -> Probe:
+        try:
+            fine, facts = ask()
+        except StoreUnavailableError as error:
+            return Probe(ok=False, facts={"reason": str(error)})
+        return Probe(ok=fine, facts=facts)
 
-def readiness_of(shop: Workshop) -> Probe:
-    """Whether a payload sent now could be accepted: Redis answers, the shared directory is mounted."""
-    try:
-        redis = sum(shop.records.views.counts().values()) >= 0
-    except StoreUnavailableError:
-        redis = False
-    shared = shop.shared_dir.is_dir()
-    return Probe(ok=redis and shared, facts={"redis": redis, "sharedDir": shared})
-
-
-def figures_of(shop: Workshop) -> str:
-    """Jobs by state in the Prometheus text format."""
-    counts = shop.records.views.counts()
-    lines = [f'kbw_jobs{{state="{state}"}} {number}' for state, number in sorted(counts.items())]
-    return "\n".join(["# HELP kbw_jobs Known jobs by state.", "# TYPE kbw_jobs gauge", *lines, ""])
+    return Probes(live=lambda: probe(gauges.live), ready=lambda: probe(gauges.ready), metrics=gauges.text)

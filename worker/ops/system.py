@@ -6,11 +6,12 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Event
 from typing import TypeVar
 
 from tasks.base import Fleet
+from tasks.errors import JobError, StoreUnavailableError
 from tasks.query import IO
 from worker.adapters.job_store.faults import ServerFaultError
 from worker.adapters.job_store.guard import check_server
@@ -21,7 +22,7 @@ from worker.intake.loop import IntakeLoop
 from worker.intake.message import register_submit
 from worker.intake.serving import serve_side_by_side
 from worker.owner import AlreadyOwnedError, Owner
-from worker.reconciler import start_reconciler
+from worker.reconciler import Chore, start_reconciler
 from worker.settings import Settings, SettingsError, environment_for_children
 from worker.supervisor import Part, Supervisor
 
@@ -85,7 +86,7 @@ def serve_worker(settings: Settings, kind: WorkerClass, concurrency: int | None)
         concurrency or {"io": settings.worker.io, "llm": settings.worker.llm, "commit": settings.worker.commit}[kind]
     )
     name = f"{kind}@{worker_name(shop.clock.token(3))}"
-    return serve(app, kind, count, name, fleet, on_ready=lambda: _on_ready(fleet(), stop))
+    return serve(app, kind, count, name, fleet, on_ready=lambda: _on_ready(fleet(), workshop(settings).chores(), stop))
 
 
 def of_this_process(build: Callable[[], T]) -> Callable[[], T]:
@@ -102,9 +103,9 @@ def of_this_process(build: Callable[[], T]) -> Callable[[], T]:
     return own
 
 
-def _on_ready(fleet: Fleet, stop: Event) -> None:
+def _on_ready(fleet: Fleet, chores: Sequence[Chore], stop: Event) -> None:
     log.info("worker.ready", extra={"kbw": {"worker": fleet.worker}})
-    start_reconciler(fleet, stop)
+    start_reconciler(fleet, stop, chores)
 
 
 def serve_intake(settings: Settings) -> int:
@@ -124,6 +125,7 @@ def serve_intake(settings: Settings) -> int:
         refusals=shop.refusals,
         name=worker_name(shop.clock.token(3)),
     )
+    put_back_lost_jobs(shop)
     ways: list[tuple[str, Callable[[Event], None]]] = [
         ("files", lambda stop: loop.run(stop, settings.shared.poll_s)),
         ("stream", shop.stream_intake(wake).run),
@@ -134,6 +136,17 @@ def serve_intake(settings: Settings) -> int:
         ways.append(("http", http_server(shop, shop.intake(wake)).run))
     serve_side_by_side(ways, stop)
     return 0
+
+
+def put_back_lost_jobs(shop: Workshop) -> None:
+    """Before payload files are looked at again: a job that Redis lost goes on where it stood, in its old order.
+
+    A share that is not there yet is no reason not to start; the reconciler asks again.
+    """
+    try:
+        shop.recovery_watch.look()
+    except (JobError, StoreUnavailableError) as error:
+        log.warning("recover.failed", extra={"kbw": {"reason": str(error)}})
 
 
 def check_records(shop: Workshop) -> None:

@@ -1,0 +1,70 @@
+"""Counts what goes through the model and into the repository, for the metrics; must not change it nor fail for it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tasks.contract.outcome import Receipt
+from tasks.errors import JobError, StoreUnavailableError
+from tasks.ports import Change, JobCensus, KbWriter, ModelCall, ModelDriver, RawReply, RepoRef
+
+log = logging.getLogger("kbw.job")
+
+
+def tally(census: JobCensus, counts: Mapping[str, int]) -> None:
+    """Add to the fleet's counters. A count that is lost must not cost a reply that was paid for."""
+    try:
+        census.tally(counts)
+    except StoreUnavailableError as error:
+        log.debug("uncounted", extra={"kbw": {"reason": str(error)}})
+
+
+@dataclass(frozen=True)
+class CountedModel:
+    """A model driver whose calls and tokens are counted: ``model_calls/<ok|CODE>/<endpoint>``, ``tokens/<kind>/…``."""
+
+    driver: ModelDriver
+    census: JobCensus
+
+    @property
+    def name(self) -> str:
+        """The driver's."""
+        return self.driver.name
+
+    @property
+    def endpoint(self) -> str:
+        """The driver's."""
+        return self.driver.endpoint
+
+    def complete(self, call: ModelCall) -> RawReply:
+        """The driver's reply."""
+        try:
+            reply = self.driver.complete(call)
+        except JobError as error:
+            tally(self.census, {f"model_calls/{error.code}/{self.endpoint}": 1})
+            raise
+        counts = {
+            f"model_calls/ok/{self.endpoint}": 1,
+            f"tokens/prompt/{self.endpoint}": reply.prompt_tokens,
+            f"tokens/completion/{self.endpoint}": reply.completion_tokens,
+        }
+        tally(self.census, counts)
+        return reply
+
+
+@dataclass(frozen=True)
+class CountedWriter:
+    """A repository writer whose commits and pages are counted: ``commits``, ``pages``, ``pages_refused``."""
+
+    writer: KbWriter
+    census: JobCensus
+
+    def commit(self, repo: RepoRef, changes: Sequence[Change]) -> list[Receipt]:
+        """The writer's receipts."""
+        receipts = self.writer.commit(repo, changes)
+        landed = [receipt.commit_id for receipt in receipts if receipt.commit_id]
+        counts = {"commits": len(set(landed)), "pages": len(landed), "pages_refused": len(receipts) - len(landed)}
+        tally(self.census, counts)
+        return receipts

@@ -1,0 +1,88 @@
+"""Reads the records for metrics and health, wherever they are asked for: CLI or HTTP; must not change a job."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tasks.ports import JobCensus, JobControl, JobViews
+from tasks.query import PIPELINES, QUEUES
+from worker import __version__
+from worker.adapters.job_store.dead_stream import DeadStream
+from worker.health import Check, Probe, available, consumed
+from worker.metrics import Metric, Snapshot, metrics_of, render
+from worker.paths import OWN_FOLDER
+
+DEAD_COUNTED = 100_000
+
+
+@dataclass(frozen=True)
+class Gauges:
+    """``patience_s``: how long ready jobs may stand before the fleet counts as dead."""
+
+    views: JobViews
+    control: JobControl
+    census: JobCensus
+    dead: DeadStream
+    shared_dir: Path
+    kb_url: str
+    patience_s: float
+
+    def metrics(self) -> list[Metric]:
+        """All families."""
+        return metrics_of(
+            Snapshot(
+                now=self.census.now(),
+                counts=self.views.counts(),
+                open_jobs=self.census.open_jobs(),
+                figures=self.views.figures(),
+                endpoints=self.views.endpoints(),
+                paused=self.control.paused(),
+                dead_jobs=len(self.views.dead(DEAD_COUNTED)),
+                dead_entries=self.dead.count(),
+                queues=QUEUES,
+                skills=frozenset(PIPELINES),
+                version=__version__,
+            )
+        )
+
+    def text(self) -> str:
+        """What ``/metrics`` answers."""
+        return render(self.metrics())
+
+    def live(self) -> Probe:
+        """Whether work is being consumed. A record that cannot be reached is not a worker's death: see ``ready``."""
+        return consumed(
+            self.census.open_jobs(),
+            self.census.last_claims(),
+            self.control.paused(),
+            QUEUES,
+            now=self.census.now(),
+            patience_s=self.patience_s,
+        )
+
+    def ready(self) -> Probe:
+        """Whether work could be done here and now."""
+        return available(
+            (
+                Check("redis", self.census.now),
+                Check("shared", self._try_shared_dir),
+                Check("kb", self._know_kb),
+            )
+        )
+
+    def _try_shared_dir(self) -> None:
+        folder = self.shared_dir / OWN_FOLDER
+        if not folder.is_dir():
+            raise OSError(f"{folder} is not there (share unmounted?)")
+        probe = folder / f".ready.{os.getpid()}"
+        try:
+            probe.write_bytes(b"")
+        finally:
+            probe.unlink(missing_ok=True)
+
+    def _know_kb(self) -> Any:
+        if not self.kb_url:
+            raise ValueError("GITEA_URL is not set")

@@ -1,0 +1,31 @@
+"""``kbw metrics`` and ``kbw health``: the figures of the fleet, for people, Prometheus and health checks."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from worker.bootstrap import workshop
+from worker.metrics import as_document, render
+from worker.settings import Settings
+
+
+def print_metrics(settings: Settings, *, as_json: bool) -> int:
+    """Text for Prometheus, or JSON."""
+    metrics = workshop(settings).gauges.metrics()
+    click.echo(
+        json.dumps(as_document(metrics), ensure_ascii=False, indent=2) if as_json else render(metrics), nl=as_json
+    )
+    return 0
+
+
+def print_health(settings: Settings, question: str, *, as_json: bool) -> int:
+    """Exit code 0: yes."""
+    gauges = workshop(settings).gauges
+    fine, facts = gauges.live() if question == "live" else gauges.ready()
+    if as_json:
+        click.echo(json.dumps(facts, ensure_ascii=False, indent=2))
+    else:
+        click.echo(f"{question}: yes" if fine else f"{question}: no: {facts['reason']}")
+    return 0 if fine else 1
