@@ -27,7 +27,7 @@ from worker.supervisor import die_with_parent
 
 OWNER, REPO, BOT = "team", "kb", "kbw-bot"
 JOBS = ("query-demo-1", "query-demo-2", "query-demo-3")
-ANSWER_S, STOP_S = 600.0, 40.0
+RECORDED_S, MODEL_S, STOP_S = 90.0, 900.0, 40.0
 TOLD_CHARS = 1_200
 
 
@@ -65,14 +65,17 @@ def run_demo(*, keep: bool) -> int:
         click.echo(
             f"Knowledge base: {len(list((data / 'kb').rglob('*.md')))} Markdown files at {server.url}/{OWNER}/{REPO}"
         )
-        process = _start(stage, server, settings)
+        recorded = settings.model.driver in ("", "recorded") and not (
+            settings.model.gateway_url or settings.model.base_url
+        )
+        process = _start(stage, server, settings, recorded=recorded)
         try:
-            return _play(stage, server, process, keep=keep, started=started)
+            return _play(stage, server, process, recorded=recorded, keep=keep, started=started)
         finally:
             _stop(process)
 
 
-def _start(stage: Stage, server: GitServer, settings: Settings) -> subprocess.Popen[bytes]:
+def _start(stage: Stage, server: GitServer, settings: Settings, *, recorded: bool) -> subprocess.Popen[bytes]:
     """``kbw up`` with the demo's settings; the token goes by environment, as an operator would give it."""
     model = settings.model
     changes = {
@@ -88,7 +91,7 @@ def _start(stage: Stage, server: GitServer, settings: Settings) -> subprocess.Po
         "KBW_ALLOWED_ROOTS": "",
         "KBW_ALLOWED_REPOS": "",
     }
-    if model.driver in ("", "recorded") and not (model.gateway_url or model.base_url):
+    if recorded:
         changes |= {"KBW_MODEL_DRIVER": "recorded", "KBW_RECORDED_REPLIES": str(stage.data / "replies.json")}
         click.echo(
             "Model: none configured, so replies written by hand answer the three demo questions (driver: recorded)"
@@ -107,13 +110,18 @@ def _start(stage: Stage, server: GitServer, settings: Settings) -> subprocess.Po
         )
 
 
-def _play(stage: Stage, server: GitServer, process: subprocess.Popen[bytes], *, keep: bool, started: float) -> int:
+def _play(
+    stage: Stage, server: GitServer, process: subprocess.Popen[bytes], *, recorded: bool, keep: bool, started: float
+) -> int:
     head = server.head(OWNER, REPO)
     for task_id in JOBS:
         _drop(stage, server, task_id)
-    results = _wait(stage, process)
+    results = _wait(stage, process, RECORDED_S if recorded else MODEL_S)
     if results is None:
-        click.echo(f"\nThe demo did not finish; the log is {stage.log}", err=True)
+        last = stage.log.read_text("utf-8", "replace").splitlines()[-12:]
+        click.echo(
+            "\n".join(["", "The demo did not finish. The end of its log:", *last, f"All of it: {stage.log}"]), err=True
+        )
         return 1
     for task_id, result in results.items():
         _tell(stage, task_id, result)
@@ -145,10 +153,10 @@ def _drop(stage: Stage, server: GitServer, task_id: str) -> None:
     click.echo(f"Dropped {target.relative_to(stage.home)}: {json.loads(text)['question'][:60]}")
 
 
-def _wait(stage: Stage, process: subprocess.Popen[bytes]) -> dict[str, dict[str, Any]] | None:
+def _wait(stage: Stage, process: subprocess.Popen[bytes], patience: float) -> dict[str, dict[str, Any]] | None:
     """All results, or ``None`` when the system ended or took too long."""
     found: dict[str, dict[str, Any]] = {}
-    limit = time.monotonic() + ANSWER_S
+    limit = time.monotonic() + patience
     while len(found) < len(JOBS):
         if process.poll() is not None or time.monotonic() > limit:
             return None
