@@ -68,7 +68,7 @@ def _story(document: dict[str, Any], record: Record | None, now: float) -> list[
     payload, result = found.get(PAYLOAD) or {}, found.get(RESULT) or {}
     lines = [f"{document['taskId']}  {payload.get('question', '')!s:.100}", f"  folder    {document['folder']}"]
     if record:
-        lines.append(f"  state     {record.state} at {record.stage}, attempt {record.attempt}, from {record.source}")
+        lines.append(_standing(record))
         if waiting := why_waiting(record, now):
             until = f", until {_time(waiting.until)}" if waiting.until > now else ""
             lines.append(f"  waiting   {waiting.reason}{until}")
@@ -78,6 +78,14 @@ def _story(document: dict[str, Any], record: Record | None, now: float) -> list[
         lines += ["", "  model calls"]
         lines += [_call(call) for call in calls]
     return lines + _ending(found, record, result)
+
+
+def _standing(record: Record) -> str:
+    if record.pruned:
+        commit = f", commit {record.commit_id}" if record.commit_id else ""
+        ended = _time(record.finished)
+        return f"  state     {record.state} at {ended}{commit}; pruned since, a repeat is still known"
+    return f"  state     {record.state} at {record.stage}, attempt {record.attempt}, from {record.source}"
 
 
 def _call(call: dict[str, Any]) -> str:
@@ -95,6 +103,11 @@ def _stages(events: list[dict[str, Any]]) -> list[str]:
         if event.get("event") == "start":
             continue
         told = " ".join(str(event[key]) for key in ("code", "reason") if event.get(key))
+        if event.get("event") == "park" and isinstance(event.get("ms"), int):  # how long it waits, not how long it took
+            told = f"waits {event['ms'] / 1000:.0f} s: {told}"
+            event = {**event, "ms": None}
+        if str(event.get("actor", "worker")) != "worker":
+            told = f"{told} by {event['actor']}".lstrip()
         ms = f"{event['ms']} ms" if isinstance(event.get("ms"), int) else ""
         lines.append(
             f"    {event.get('at', '')}  {event.get('stage', ''):<8} {event.get('event', ''):<10} "
