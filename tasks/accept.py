@@ -13,7 +13,7 @@ from tasks.contract.shape import JsonObject
 from tasks.errors import Code, PermanentError
 from tasks.pipeline import Pipeline, timestamp
 from tasks.ports import Accepted, Ack, JobArchive, JobFolder, JobFolders, JobStore, NewJob, ResultSink
-from tasks.query import pipeline_of
+from tasks.registry import pipeline_of
 from tasks.restore import record_of_answered, record_of_open
 from tasks.stages.job import EVENTS, PAYLOAD, RESULT
 

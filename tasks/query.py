@@ -29,7 +29,6 @@ from tasks.stages.job import ANSWER, CONTEXT, EVIDENCE, OUTCOME, RECEIPT, SELECT
 IO, LLM, COMMIT = "kbw.io", "kbw.llm", "kbw.commit"
 
 query = Pipeline("query", skill=preparing.SKILL)
-PIPELINES = {query.skill: query}
 
 
 def visible_in(snapshot: Snapshot) -> Callable[[str], bool]:
@@ -95,11 +94,3 @@ def commit(jobs: Sequence[Job]) -> list[Receipt]:
 def publish(job: Job) -> None:
     """Fix the bytes of the one result and deliver them."""
     publishing.publish(job)
-
-
-QUEUES = {step.name: step.queue for pipeline in PIPELINES.values() for step in pipeline.steps}
-
-
-def pipeline_of(skill: str) -> Pipeline:
-    """The pipeline of a skill; a job of an unknown one runs as a query, whose first stage refuses it with a result."""
-    return PIPELINES.get(skill, query)

@@ -17,7 +17,7 @@ from tasks.contract.shape import JsonObject
 from tasks.errors import Code, JobError, PermanentError, TransientError
 from tasks.pipeline import Pipeline
 from tasks.ports import Accepted, Ports, Record, RepoRef
-from tasks.query import pipeline_of
+from tasks.registry import pipeline_of
 from tests.cooperative_model import answer_from_pages
 from tests.fakes_attachments import FakeAttachmentReader
 from tests.fakes_folder import MemoryFolder, MemoryFolders

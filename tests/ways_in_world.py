@@ -13,7 +13,7 @@ from typing import Any
 
 from tasks.accept import Intake
 from tasks.ports import Claim
-from tasks.query import QUEUES
+from tasks.registry import QUEUES
 from worker.adapters.job_files import FolderStore
 from worker.adapters.job_store import EmbeddedValkey, JobRecords, StorePolicy, open_job_records
 from worker.adapters.job_store.streams import JobStreams
@@ -69,6 +69,7 @@ class WaysIn:
         return StreamIntake(
             streams=self.streams,
             intake=self.intake,
+            views=self.records.views,
             refusals=self.refusals,
             dead=self.dead_letters,
             name=name,

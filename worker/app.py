@@ -16,7 +16,8 @@ from kombu.exceptions import OperationalError
 
 from tasks.base import Fleet, register_shells
 from tasks.pipeline import Pipeline
-from tasks.query import COMMIT, IO, LLM, PIPELINES
+from tasks.query import COMMIT, IO, LLM
+from tasks.registry import PIPELINES
 from worker.transport import TRANSPORT
 
 WorkerClass = Literal["io", "llm", "commit"]

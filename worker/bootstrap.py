@@ -14,7 +14,7 @@ from tasks.base import Fleet
 from tasks.contract.context import Limits
 from tasks.pipeline import Pipeline
 from tasks.ports import Ports, ResultSink
-from tasks.query import QUEUES, pipeline_of
+from tasks.registry import QUEUES, pipeline_of
 from worker.adapters.attachments.cache import PreviewCache
 from worker.adapters.attachments.reader import ChildProcessReader
 from worker.adapters.job_files import FolderStore
@@ -266,6 +266,7 @@ class Workshop:
         return StreamIntake(
             streams=self.streams,
             intake=self.intake(wake),
+            views=self.records.views,
             refusals=self.refusals,
             dead=self.dead_letters,
             name=worker_name(self.clock.token(3)),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.ports import JobCensus, JobControl, JobViews
-from tasks.query import PIPELINES, QUEUES
+from tasks.registry import PIPELINES, QUEUES
 from worker import __version__
 from worker.adapters.job_store.dead_stream import DeadStream
 from worker.health import Check, Probe, available, consumed

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from tasks.query import QUEUES
+from tasks.registry import QUEUES
 from worker.bootstrap import workshop
 from worker.command import OperationFailedError
 from worker.ops.desk import Desk, open_desk

@@ -17,7 +17,7 @@ from tasks.contract.shape import JsonObject
 from tasks.errors import JobError
 from tasks.pipeline import Pipeline, timestamp
 from tasks.ports import JobArchive, JobControl, JobSweep, JobViews, Ports, Record
-from tasks.query import pipeline_of
+from tasks.registry import pipeline_of
 from tasks.stages.job import EVENTS, Job
 from worker.app import build_app, waker
 from worker.bootstrap import Workshop

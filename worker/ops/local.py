@@ -17,7 +17,8 @@ from tasks.contract.shape import JsonObject, Shape
 from tasks.errors import Code, JobError, PermanentError, TransientError
 from tasks.pipeline import run_inline, timestamp
 from tasks.ports import Ports, Record
-from tasks.query import pipeline_of, visible_in
+from tasks.query import visible_in
+from tasks.registry import pipeline_of
 from tasks.rules.reply import read_answer, read_selection
 from tasks.rules.reply_fault import ReplyFault
 from tasks.stages import apply as applying

@@ -17,8 +17,8 @@ from tasks.contract import strict_json
 from tasks.errors import Code
 from tasks.pipeline import Pipeline, Step
 from tasks.ports import Record
-from tasks.query import pipeline_of
 from tasks.recovery import stands_at
+from tasks.registry import pipeline_of
 from tasks.stages.job import PAYLOAD, RESULT, Job
 from worker.bootstrap import workshop
 from worker.command import OperationFailedError

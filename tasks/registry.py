@@ -1,0 +1,15 @@
+"""Which pipeline serves which skill, and the queue of every stage; must not know what a pipeline does."""
+
+from __future__ import annotations
+
+from tasks.pipeline import Pipeline
+from tasks.query import query
+
+PIPELINES = {pipeline.skill: pipeline for pipeline in (query,)}
+
+QUEUES = {step.name: step.queue for pipeline in PIPELINES.values() for step in pipeline.steps}
+
+
+def pipeline_of(skill: str) -> Pipeline:
+    """The pipeline of a skill; a job of an unknown one runs as a query, whose first stage refuses it with a result."""
+    return PIPELINES.get(skill, query)
