@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -67,6 +66,7 @@ class Job:
     failure: Failure | None = None
     result_file: str = ""
     more_result_files: tuple[str, ...] = ()
+    traceparent: str = ""
     guard: Callable[[], None] = _no_guard
 
     @cached_property
@@ -127,6 +127,7 @@ class Job:
             generation=self.generation,
             timeout_s=self.ports.model_timeout_s,
             session_mode=self.ports.session_mode,
+            traceparent=self.traceparent,
             guard=lambda: self.guard(),
         )
 
@@ -157,7 +158,7 @@ class Job:
         found: dict[str, int] = {}
         for line in (self.folder.read(EVENTS) or b"").splitlines():
             try:
-                event = json.loads(line)
+                event = strict_json.loads(line)
             except ValueError:
                 continue  # a torn line of a killed writer
             if isinstance(event, dict) and event.get("event") == "checkpoint" and isinstance(event.get("ms"), int):

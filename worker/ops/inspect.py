@@ -164,7 +164,7 @@ def _journal(folder: JobFolder, name: str) -> list[dict[str, Any]]:
     lines = []
     for line in (folder.read(name) or b"").splitlines():
         try:
-            found = json.loads(line)
+            found = strict_json.loads(line)
         except ValueError:
             continue  # a torn line of a killed writer
         if isinstance(found, dict):

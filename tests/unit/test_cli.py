@@ -1,0 +1,341 @@
+"""The command line before any server is asked: exit codes, last lines, and never a traceback."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.fakes import payload
+from worker.cli import main
+from worker.ops.schema import SHAPES
+from worker.settings import Settings
+
+TASK = "query-c1-m1"
+
+
+@pytest.fixture(autouse=True)
+def _logging_of_the_test_run() -> Iterator[None]:
+    """Commands send logs to their own standard error, which ends with them."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    place = tmp_path / "shared"
+    (place / "results").mkdir(parents=True)
+    return place
+
+
+@pytest.fixture
+def kbw(tmp_path: Path, shared: Path) -> Any:
+    unset = {row.name: "" for row in Settings.load().rows()}
+    environment = {
+        **unset,
+        "OPENCLAW_SHARED_DIR": str(shared),
+        "KBW_CACHE_DIR": str(tmp_path / "cache"),
+        "KBW_STATE_DIR": str(tmp_path / "state"),
+    }
+
+    def invoke(*arguments: object, **changes: str) -> Result:
+        result = CliRunner().invoke(main, [str(part) for part in arguments], env={**environment, **changes})
+        assert "Traceback" not in result.output
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        return result
+
+    return invoke
+
+
+def write(path: Path, document: Any, raw: bytes | None = None) -> Path:
+    path.write_bytes(json.dumps(document).encode() if raw is None else raw)
+    return path
+
+
+# ---------------------------------------------------------------- usage
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["run"],
+        ["unknown"],
+        ["schema", "nothing"],
+        ["prepare", "--input", "x"],
+        ["list", "--state", "lost"],
+        ["worker", "--class", "gpu"],
+        ["worker", "--class", "io", "--concurrency", "0"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_exit_code_2(kbw: Any, arguments: list[str]) -> None:
+    assert kbw(*arguments).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "command", ["run", "submit", "prepare", "fetch", "apply", "list", "show", "doctor", "schema", "up"]
+)
+def test_every_command_explains_itself(kbw: Any, command: str) -> None:
+    result = kbw(command, "--help")
+
+    assert result.exit_code == 0
+    assert len(result.stdout) > 60
+
+
+# ---------------------------------------------------------------- schema, settings
+
+
+def test_schemas_are_listed_and_each_is_json(kbw: Any) -> None:
+    names = kbw("schema").stdout.split()
+
+    assert names == list(SHAPES)
+    for name in names:
+        assert json.loads(kbw("schema", name).stdout)["$id"] == f"kbw/{name}"
+
+
+def test_settings_are_shown_with_origin_and_meaning_but_no_secret(kbw: Any) -> None:
+    rows = json.loads(kbw("doctor", "--settings", "--json", GITEA_BOT_TOKEN="tok-3f9a17c2").stdout)
+    found = {row["name"]: row for row in rows}
+
+    assert found["GITEA_BOT_TOKEN"]["value"] == "set"
+    assert found["OPENCLAW_SHARED_DIR"]["origin"] == "environment"
+    assert all(row["meaning"] for row in rows)
+    assert "tok-3f9a17c2" not in kbw("doctor", "--settings", GITEA_BOT_TOKEN="tok-3f9a17c2").output
+
+
+def test_a_wrong_setting_is_one_line_and_exit_code_1(kbw: Any) -> None:
+    result = kbw("list", KBW_LEASE_S="soon")
+
+    assert result.exit_code == 1
+    assert "KBW_LEASE_S" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [["list"], ["show", TASK], ["submit", "p.json"], ["up"], ["intake"]], ids=" ".join
+)
+def test_commands_that_need_the_shared_directory_say_so(kbw: Any, tmp_path: Path, arguments: list[str]) -> None:
+    write(tmp_path / "p.json", payload())
+    named = [str(tmp_path / part) if part.endswith(".json") else part for part in arguments]
+
+    result = kbw(*named, OPENCLAW_SHARED_DIR="")
+
+    assert result.exit_code == 1
+    assert "OPENCLAW_SHARED_DIR" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["submit", "p.json"]], ids=" ".join)
+def test_without_a_running_system_the_way_to_start_one_is_told(kbw: Any, tmp_path: Path, arguments: list[str]) -> None:
+    write(tmp_path / "p.json", payload())
+    named = [str(tmp_path / part) if part.endswith(".json") else part for part in arguments]
+
+    result = kbw(*named)
+
+    assert result.exit_code == 1
+    assert "kbw up" in result.stderr
+
+
+# ---------------------------------------------------------------- run, apply: the last line
+
+
+def last_line(result: Result) -> dict[str, Any]:
+    line = result.stdout.splitlines()[-1]
+    found: dict[str, Any] = json.loads(line)
+    assert line == json.dumps(found, ensure_ascii=False)
+    assert list(found) == ["success", "resultFile"]
+    return found
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"", b"{", b"[]", b"null", b"\xff\xfe\x00", b"[" * 100_000, b'{"taskId": NaN}',
+        json.dumps({"taskId": 7, "skill": []}).encode(),
+        json.dumps(payload(conversationId="other")).encode(),
+        json.dumps(payload(sharedDir="a\0b", question="")).encode(),
+        json.dumps(payload(resultFile=["x"])).encode(),
+        json.dumps(payload(resultFile="a\0b.json", deadlineSeconds=1)).encode(),
+        json.dumps(payload(resultFile="\ud800.json", deadlineSeconds=1)).encode(),
+    ],
+    ids=range(13),
+)  # fmt: skip
+@pytest.mark.parametrize("own_directory", [True, False], ids=["configured", "beside"])
+def test_no_payload_however_broken_ends_in_a_traceback(
+    kbw: Any, tmp_path: Path, raw: bytes, own_directory: bool
+) -> None:
+    file = write(tmp_path / f"{TASK}.json", None, raw)
+    changes = {} if own_directory else {"OPENCLAW_SHARED_DIR": ""}
+
+    result = kbw("run", file, **changes)
+
+    assert result.exit_code == 1
+    assert last_line(result)["success"] is False
+    assert "BAD_PAYLOAD" in result.stderr
+    assert kbw("prepare", "--input", file, "--context-output", tmp_path / "c.json", **changes).exit_code == 1
+    assert not (tmp_path / "c.json").exists()
+
+
+def test_a_file_that_is_not_there_is_named(kbw: Any, tmp_path: Path) -> None:
+    result = kbw("run", tmp_path / "gone.json")
+
+    assert result.exit_code == 1
+    assert "gone.json" in result.stderr
+    assert last_line(result) == {"success": False, "resultFile": ""}
+
+
+def test_a_refused_payload_is_answered_and_the_last_line_says_where(kbw: Any, shared: Path, tmp_path: Path) -> None:
+    file = write(tmp_path / "p.json", payload(deadlineSeconds=1))
+
+    for _ in range(2):  # a person asks again: answered again
+        result = kbw("run", file)
+        place = shared / "results" / f"{TASK}.json"
+        assert last_line(result) == {"success": False, "resultFile": str(place)}
+        assert json.loads(place.read_bytes())["errorCode"] == "BAD_PAYLOAD"
+        place.unlink()
+    assert len(list((shared / ".kbw" / "rejected").iterdir())) == 1
+
+
+def test_run_without_a_gitea_is_an_error_result_not_a_crash(kbw: Any, shared: Path, tmp_path: Path) -> None:
+    result = kbw("run", write(tmp_path / "p.json", payload()))
+
+    assert result.exit_code == 1
+    assert last_line(result)["resultFile"] == str(shared / "results" / f"{TASK}.json")
+    found = json.loads((shared / "results" / f"{TASK}.json").read_bytes())
+    assert found["errorCode"] == "KB_UNREACHABLE"
+    assert "GITEA_URL" in found["errors"][0]
+    assert [json.loads(line)["event"] for line in (shared / ".kbw/jobs" / TASK / "events.jsonl").open()] == [
+        "accept", "fail", "finish",
+    ]  # fmt: skip
+
+
+def test_run_refuses_a_known_task_with_other_content(kbw: Any, shared: Path, tmp_path: Path) -> None:
+    kbw("run", write(tmp_path / "first.json", payload()))
+    before = (shared / "results" / f"{TASK}.json").read_bytes()
+
+    result = kbw("run", write(tmp_path / "second.json", payload(question="完全不同的问题")))
+
+    assert result.exit_code == 1
+    assert "CONFLICT" in result.stderr
+    assert last_line(result) == {"success": False, "resultFile": ""}
+    assert (shared / "results" / f"{TASK}.json").read_bytes() == before
+
+
+def test_a_secret_in_the_payload_is_no_conflict_with_itself(kbw: Any, shared: Path, tmp_path: Path) -> None:
+    file = write(tmp_path / "p.json", payload(question="为什么 tok-3f9a17c2 被拒绝？"))
+
+    for _ in range(2):
+        result = kbw("run", file, GITEA_BOT_TOKEN="tok-3f9a17c2")
+        assert "CONFLICT" not in result.stderr
+        assert last_line(result)["resultFile"].endswith(f"{TASK}.json")
+    for path in shared.rglob("*"):
+        assert path.is_dir() or b"tok-3f9a17c2" not in path.read_bytes()
+
+
+def test_without_the_variable_the_payloads_shared_dir_counts_else_its_folder(kbw: Any, tmp_path: Path) -> None:
+    place = tmp_path / "elsewhere"
+    (place / "results").mkdir(parents=True)
+    (tmp_path / "results").mkdir()
+
+    named = kbw("run", write(tmp_path / "a.json", payload(sharedDir="elsewhere")), OPENCLAW_SHARED_DIR="")
+    beside = kbw("run", write(tmp_path / "b.json", payload(2)), OPENCLAW_SHARED_DIR="")
+
+    assert last_line(named)["resultFile"] == str(place / "results" / f"{TASK}.json")
+    assert last_line(beside)["resultFile"] == str(tmp_path / "results" / "query-c2-m2.json")
+
+
+def test_a_shared_directory_that_is_not_there_is_told_and_not_made(kbw: Any, tmp_path: Path) -> None:
+    file = write(tmp_path / "p.json", payload())
+
+    for broken in (payload(), payload(question="")):
+        result = kbw("run", write(file, broken), OPENCLAW_SHARED_DIR=str(tmp_path / "unmounted"))
+        assert result.exit_code == 1
+        assert last_line(result) == {"success": False, "resultFile": ""}
+    assert not (tmp_path / "unmounted").exists()
+
+
+def test_a_result_that_must_not_be_written_where_it_is_wanted_is_told(kbw: Any, shared: Path, tmp_path: Path) -> None:
+    result = kbw("run", write(tmp_path / "p.json", payload(resultFile="../outside.json")))
+
+    assert result.exit_code == 1
+    assert "PATH_NOT_ALLOWED" in result.stderr
+    assert not (tmp_path / "outside.json").exists()
+    assert json.loads((shared / ".kbw/jobs" / TASK / "result.json").read_bytes())["errorCode"] == "PATH_NOT_ALLOWED"
+
+
+# ---------------------------------------------------------------- the file commands
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'{"taskId": "query-9-9"}', b"[" * 100_000], ids=range(5))
+def test_artefacts_that_cannot_be_used_are_named(kbw: Any, shared: Path, tmp_path: Path, raw: bytes) -> None:
+    file, bad = write(tmp_path / "p.json", payload()), write(tmp_path / "bad.json", None, raw)
+    out = tmp_path / "out.json"
+
+    fetched = kbw("fetch", "--input", file, "--context", bad, "--selection", bad, "--evidence-output", out)
+    applied = kbw("apply", "--input", file, "--context", bad, "--evidence", bad, "--answer", bad)
+
+    assert (fetched.exit_code, applied.exit_code) == (1, 1)
+    assert not out.exists()
+    assert last_line(applied)["success"] is False
+    assert json.loads((shared / "results" / f"{TASK}.json").read_bytes())["success"] is False
+
+
+def test_a_failed_file_command_says_what_went_wrong_first(kbw: Any, tmp_path: Path) -> None:
+    """Not that its error result could not be written either."""
+    file = write(tmp_path / "p.json", payload(resultFile="gone/x.json"))
+
+    result = kbw("prepare", "--input", file, "--context-output", tmp_path / "c.json")
+
+    assert result.exit_code == 1
+    assert "KB_UNREACHABLE" in result.stderr
+
+
+# ---------------------------------------------------------------- looking at jobs
+
+
+def test_a_job_known_only_by_its_folder_can_be_shown(kbw: Any, tmp_path: Path) -> None:
+    kbw("run", write(tmp_path / "p.json", payload()))
+
+    shown = kbw("show", TASK)
+    told = json.loads(kbw("show", TASK, "--json").stdout)
+
+    assert shown.exit_code == 0
+    assert "KB_UNREACHABLE" in shown.stdout
+    assert told["artefacts"]["result.json"]["errorCode"] == "KB_UNREACHABLE"
+    assert told["events"][0]["event"] == "accept"
+
+
+@pytest.mark.parametrize("damaged", [b"[]", b"{", b"7", b"\xff", b"[" * 100_000], ids=range(5))
+def test_damaged_files_do_not_hide_the_others(kbw: Any, shared: Path, tmp_path: Path, damaged: bytes) -> None:
+    kbw("run", write(tmp_path / "p.json", payload()))
+    folder = shared / ".kbw" / "jobs" / TASK
+    for name in (
+        "payload.json",
+        "context.json",
+        "page-selection.json",
+        "evidence.json",
+        "outcome.json",
+        "receipt.json",
+    ):
+        (folder / name).write_bytes(damaged)
+    with (folder / "events.jsonl").open("ab") as file:
+        file.write(damaged + b"\n")
+
+    assert "KB_UNREACHABLE" in kbw("show", TASK).stdout
+    assert kbw("show", TASK, "--json").exit_code == 0
+
+
+@pytest.mark.parametrize("task_id", ["query-9-9", "../../etc", "", "a b"], ids=range(4))
+def test_an_unknown_job_is_told(kbw: Any, task_id: str) -> None:
+    result = kbw("show", task_id)
+
+    assert result.exit_code == 1
+    assert "no job" in result.stderr
