@@ -277,6 +277,16 @@ def test_a_share_that_is_away_is_503_and_to_be_tried_again(server_url: str, tmp_
     assert world.records.views.get("query-c1-m1") is None
 
 
+@pytest.mark.parametrize("result_file", ["gone/r.json", "../outside.json"])
+def test_a_finished_job_is_known_even_if_its_result_file_cannot_be_written(served: Served, result_file: str) -> None:
+    body = payload(f"file{len(result_file)}")
+    with served.client() as client:
+        client.post("/jobs", json=body)
+        served.world.finish(body["taskId"])
+        again = client.post("/jobs", json={**body, "resultFile": result_file})
+    assert (again.status_code, again.json()) == (200, {"taskId": body["taskId"], "state": "done"})
+
+
 def test_redis_that_is_away_is_503_everywhere(tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))

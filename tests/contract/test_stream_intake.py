@@ -274,6 +274,41 @@ def test_while_the_share_is_away_entries_wait_and_none_is_given_up(world: WaysIn
     assert world.pending() == 0
 
 
+def test_an_entry_that_cannot_be_decided_now_holds_up_no_other(world: WaysIn) -> None:
+    jobs = world.shared / ".kbw" / "jobs"
+    jobs.mkdir(parents=True)
+    (jobs / "query-c1-m1").write_text("in the way of the job's folder")
+    for number in range(1, 4):
+        world.add(payload(number))
+    consumer = world.consumer(idle_s=1.0)
+    consumer.round(Event(), block_s=NOW)  # makes the group
+    consumer.round(Event(), block_s=NOW)
+    assert [bool(world.records.views.get(f"query-c{n}-m{n}")) for n in (1, 2, 3)] == [False, True, True]
+    assert world.pending() == 1
+    (jobs / "query-c1-m1").unlink()
+    limit = time.monotonic() + 10
+    while world.records.views.get("query-c1-m1") is None:
+        consumer.round(Event(), block_s=0.1)
+        assert time.monotonic() < limit
+    assert world.pending() == 0
+    assert world.dead() == []
+
+
+@pytest.mark.parametrize("result_file", ["gone/r.json", "../outside.json", "r.txt"])
+def test_a_repeat_whose_result_file_cannot_be_written_is_answered_on_the_stream(
+    world: WaysIn, result_file: str
+) -> None:
+    world.add(payload(1))
+    take_all(world)
+    document = world.finish("query-c1-m1")
+    world.add(payload(1, resultFile=result_file))
+    take_all(world)
+    told = world.results()
+    assert {(entry["kind"], entry["result"]) for entry in told} == {("result", document.decode())}
+    assert world.dead() == []
+    assert world.pending() == 0
+
+
 def test_an_emptied_server_gets_its_group_again(world: WaysIn) -> None:
     world.add(payload(1))
     take_all(world)

@@ -12,9 +12,13 @@ from tasks.accept import OVER, Intake, accept, conflict
 from tasks.contract import strict_json
 from tasks.contract.shape import JsonObject
 from tasks.errors import Code, JobError, PermanentError, StoreUnavailableError, TransientError
+from tasks.ports import JobViews
+from tasks.stages.job import RESULT
 from worker.adapters.job_store.streams import Entry, JobStreams
+from worker.adapters.publish.result_stream import result_fields
 from worker.intake.document import MAX_PAYLOAD_BYTES, read_document
 from worker.intake.refusal import Refusals, error_result, told_task_id
+from worker.intake.repeat import finished_job
 from worker.masking import SecretMask
 
 log = logging.getLogger("kbw.intake")
@@ -26,6 +30,7 @@ HOLD_EVERY_S = 10.0
 MAX_DELIVERIES = 20
 TIDY_EVERY_S = 60.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
+MAX_WAITING = 16
 SHOWN_CHARS = 4_000
 
 
@@ -75,17 +80,29 @@ class DeadLetters:
 
 
 @dataclass
+class _Waiting:
+    """An entry that could not be decided: the share, or its own folder, is away."""
+
+    entry: Entry
+    due: float
+    pause: float = FIRST_PAUSE_S
+
+
+@dataclass
 class StreamIntake:
     """One consumer of the group. ``name`` is unique among all processes; ``monotonic`` is this machine's clock."""
 
     streams: JobStreams
     intake: Intake
+    views: JobViews
     refusals: Refusals
     dead: DeadLetters
     name: str
     monotonic: Callable[[], float]
     idle_s: float = IDLE_S
     max_deliveries: int = MAX_DELIVERIES
+    _waiting: dict[str, _Waiting] = field(default_factory=dict, init=False)
+    _held: float = field(default=float("-inf"), init=False)
     _tidied: float = field(default=float("-inf"), init=False)
 
     def run(self, stop: Event) -> None:
@@ -93,7 +110,8 @@ class StreamIntake:
         pause = FIRST_PAUSE_S
         while not stop.is_set():
             try:
-                self.round(stop)
+                if not self.round(stop) and len(self._waiting) >= MAX_WAITING:
+                    stop.wait(BLOCK_S)  # the share is away: what else would come could not be taken either
                 pause = FIRST_PAUSE_S
             except Exception as error:  # noqa: BLE001 - the loop must outlive any fault of one round
                 log.warning("stream.failed", extra={"kbw": {"reason": f"{type(error).__name__}: {error}"}})
@@ -102,38 +120,43 @@ class StreamIntake:
 
     def round(self, stop: Event, *, block_s: float = BLOCK_S) -> int:
         """Take what a dead consumer left, else what is new; how many entries."""
-        if self.monotonic() - self._tidied > TIDY_EVERY_S:
-            self._tidied = self.monotonic()
-            self.streams.tidy()
+        self._keep_house()
+        for waiting in [one for one in self._waiting.values() if one.due <= self.monotonic()]:
+            self._try(waiting.entry)
+        if len(self._waiting) >= MAX_WAITING:
+            return 0
         left = self.streams.reclaim(self.name, idle_s=self.idle_s)
         entries = [left] if left else self.streams.read(self.name, count=BATCH, block_s=block_s)
-        for position, entry in enumerate(entries):
-            self._take_patiently(entry, [later.entry_id for later in entries[position:]], stop)
+        for entry in entries:
+            if stop.is_set():
+                break  # another consumer takes them over
+            self._try(entry)
         return len(entries)
 
-    def _take_patiently(self, entry: Entry, held: list[str], stop: Event) -> None:
-        """Try an entry until it is decided: while the share or Redis is away, nobody else could do better.
+    def _keep_house(self) -> None:
+        """Entries that wait are held: waiting costs them no delivery, and nobody else could do better."""
+        now = self.monotonic()
+        if self._waiting and now - self._held > min(HOLD_EVERY_S, self.idle_s / 3):
+            self._held = now
+            self.streams.hold(self.name, list(self._waiting))
+        if now - self._tidied > TIDY_EVERY_S:
+            self._tidied = now
+            self.streams.tidy()
 
-        The entries behind it are held, so that waiting costs none of them a delivery.
-        """
-        pause, held_at = FIRST_PAUSE_S, self.monotonic()
-        while not stop.is_set():
-            try:
-                self.take(entry)
-                return
-            except (TransientError, StoreUnavailableError) as error:
-                log.warning("stream.later", extra={"kbw": {"entry": entry.entry_id, "reason": str(error)}})
-            stop.wait(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_S)
-            if self.monotonic() - held_at > min(HOLD_EVERY_S, self.idle_s / 3):
-                self._hold(held)
-                held_at = self.monotonic()
-
-    def _hold(self, entry_ids: list[str]) -> None:
+    def _try(self, entry: Entry) -> None:
+        """Decide the entry, or set it aside for a while: one that cannot be decided must not hold up the others."""
         try:
-            self.streams.hold(self.name, entry_ids)
-        except StoreUnavailableError as error:
-            log.debug("stream.hold", extra={"kbw": {"reason": str(error)}})  # nobody else can take them either
+            self.take(entry)
+            self._waiting.pop(entry.entry_id, None)
+        except (TransientError, StoreUnavailableError) as error:
+            log.warning("stream.later", extra={"kbw": {"entry": entry.entry_id, "reason": str(error)}})
+            known = self._waiting.get(entry.entry_id)
+            pause = min(2 * known.pause, LONGEST_PAUSE_S) if known else FIRST_PAUSE_S
+            self._waiting[entry.entry_id] = _Waiting(entry, self.monotonic() + pause, pause)
+        except Exception as error:
+            self._waiting.pop(entry.entry_id, None)  # a fault of ours: it comes back, and each time is counted
+            fields = {"entry": entry.entry_id, "deliveries": entry.deliveries, "reason": type(error).__name__}
+            log.exception("stream.crashed", extra={"kbw": fields})
 
     def take(self, entry: Entry) -> None:
         """Accept one entry or refuse it; acknowledged in the same step as what is recorded or told."""
@@ -149,9 +172,11 @@ class StreamIntake:
                 ack=self.streams.ack_of(entry.entry_id),
                 traceparent=entry.fields.get(b"traceparent", b"").decode("ascii", "replace"),
             )
-        except TransientError:
-            raise
         except JobError as error:
+            if self._told_again(entry, document):
+                return
+            if isinstance(error, TransientError):
+                raise
             self.dead.bury(error, entry_id=entry.entry_id, content=_evidence(entry), document=document)
             return
         task_id = accepted.record.task_id
@@ -162,6 +187,15 @@ class StreamIntake:
         log.info(
             "accepted", extra={"kbw": {"task_id": task_id, "kind": accepted.kind, "source": f"stream:{entry.entry_id}"}}
         )
+
+    def _told_again(self, entry: Entry, document: JsonObject | None) -> bool:
+        """A job that is over and whose result file cannot be written (any more) is answered on the stream alone."""
+        record = finished_job(document, self.intake, self.views)
+        result = self.intake.folders.open(record.task_id).read(RESULT) if record else None
+        if record is None or result is None:
+            return False
+        self.streams.acknowledge(entry.entry_id, result=result_fields(record.task_id, result))
+        return True
 
     @staticmethod
     def _document(entry: Entry) -> JsonObject:

@@ -9,12 +9,14 @@ from typing import get_args
 from tasks.accept import Intake, accept, conflict
 from tasks.contract import strict_json
 from tasks.contract.ids import is_safe_task_id
+from tasks.contract.shape import JsonObject
 from tasks.errors import JobError, StoreUnavailableError, TransientError
 from tasks.ports import JobViews, Record, State
 from tasks.stages.job import RESULT
 from worker.intake.document import read_document
 from worker.intake.http.answer import Answer, error_answer, json_answer
 from worker.intake.refusal import Refusals, told_task_id
+from worker.intake.repeat import finished_job
 from worker.masking import SecretMask
 
 log = logging.getLogger("kbw.intake")
@@ -44,15 +46,24 @@ class JobsApi:
                 error = conflict(task_id)
                 self.refusals.refuse(error, content=content, path="http", document=document, answered_elsewhere=True)
                 return self._refused(409, error, task_id)
-        except TransientError as later:
-            return self._later(later.en, later.zh, later.code)
         except StoreUnavailableError as away:
             return self._later(str(away))
         except JobError as refused:
-            return self._refused(422, refused, told_task_id(document))
+            return self._not_accepted(document, refused)
         log.info("accepted", extra={"kbw": {"task_id": task_id, "kind": accepted.kind, "source": "http"}})
         status = 202 if accepted.kind == "new" else 200
         return json_answer(status, {"taskId": task_id, "state": accepted.record.state}, Location=f"/jobs/{task_id}")
+
+    def _not_accepted(self, document: JsonObject | None, error: JobError) -> Answer:
+        try:
+            record = finished_job(document, self.intake, self.views)
+        except StoreUnavailableError as away:
+            return self._later(str(away))
+        if record is not None:  # only its result file cannot be written: the result is to be had here
+            return json_answer(200, {"taskId": record.task_id, "state": record.state})
+        if isinstance(error, TransientError):
+            return self._later(error.en, error.zh, error.code)
+        return self._refused(422, error, told_task_id(document))
 
     def show(self, task_id: str) -> Answer:
         """One job; ``result`` is the very text of its ``result.json``, ``null`` until that is decided."""
