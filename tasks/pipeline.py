@@ -184,6 +184,7 @@ def note(job: Job, claim: Claim | None, event: str, **fields: Any) -> None:
         "epoch": claim.epoch if claim else 0,
         "worker": claim.worker if claim else "inline",
         "actor": fields.pop("actor", "worker"),
+        **({"traceparent": job.traceparent} if job.traceparent else {}),
         **{key: value for key, value in fields.items() if value not in ("", None)},
     }
     try:

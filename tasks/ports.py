@@ -14,6 +14,8 @@ from tasks.contract.outcome import QaPage, Receipt
 from tasks.contract.pages import PageFacts
 from tasks.contract.payload import AttachmentRef, Payload
 from tasks.contract.shape import JsonObject, Note
+from tasks.knowledge.found import Found
+from tasks.knowledge.spec import Injection
 
 # ---------------------------------------------------------------- knowledge base
 
@@ -129,6 +131,8 @@ class ModelCall:
     session: str
     timeout: float
     question: str = ""
+    traceparent: str = ""
+    """The job's trace (W3C), handed on as a header where the driver speaks HTTP."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +160,38 @@ class ModelDriver(Protocol):
 
     def complete(self, call: ModelCall) -> RawReply:
         """One reply to one call; never retried here."""
+
+
+class KnowledgeSource(Protocol):
+    """One source of external knowledge (CONTRACT §6). Never raises: every fault is a status."""
+
+    def search(self, query: str, *, timeout_s: float | None = None) -> Found:
+        """Hits for the query, best first. ``timeout_s`` shortens the source's own time; the shorter one counts."""
+
+
+@dataclass(frozen=True)
+class MountedSource:
+    """A source at a node: its id, and where and how its hits stand in the prompt."""
+
+    id: str
+    injection: Injection
+    source: KnowledgeSource
+
+
+@dataclass(frozen=True)
+class KnowledgeNode:
+    """What one ``AI_TASK`` node mounts, in ``knowledge_ref`` order; ``template``: the operator's words around it."""
+
+    sources: tuple[MountedSource, ...] = ()
+    template: str = ""
+
+
+@dataclass(frozen=True)
+class KnowledgeMounts:
+    """All mounts by pipeline (the job's skill) and node. ``count`` counts tokens; nothing is mounted by default."""
+
+    nodes: Mapping[str, Mapping[str, KnowledgeNode]] = field(default_factory=dict)
+    count: Callable[[str], int] = len
 
 
 class ResultSink(Protocol):
@@ -304,6 +340,8 @@ class Claim:
     lease_until: float
     max_attempts: int = 0
     """How many attempts this stage gets; at ``attempt == max_attempts`` this is the last one."""
+    traceparent: str = ""
+    """The sender's trace (W3C), carried into journal, log and model calls."""
 
 
 @dataclass(frozen=True)
@@ -536,3 +574,4 @@ class Ports:
     session_mode: Literal["task", "stage", "attempt"] = "task"
     model_timeout_s: float = 300.0
     bot_name: str = "kbw"
+    knowledge: KnowledgeMounts = field(default_factory=KnowledgeMounts)

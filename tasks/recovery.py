@@ -30,7 +30,7 @@ class History:
     cancelled: bool = False
     commit_begun: bool = False
     source: str = ""
-    empty: bool = True
+    traceparent: str = ""
 
 
 def read_history(folder: JobFolder) -> History:
@@ -49,7 +49,7 @@ def read_history(folder: JobFolder) -> History:
 def _told(found: History, event: dict[str, Any]) -> History:
     found = replace(
         found,
-        empty=False,
+        traceparent=str(event.get("traceparent") or found.traceparent),
         generation=max(found.generation, _number(event.get("generation"))),
         epoch=max(found.epoch, _number(event.get("epoch"))),
     )
@@ -104,6 +104,7 @@ def record_of(job: Job, pipeline_of: Callable[[str], Pipeline], history: History
         generation=history.generation,
         epoch=history.epoch,
         cancelled=history.cancelled,
+        traceparent=history.traceparent,
         # a commit that was begun is finished, whatever is wished meanwhile
         attempt=1 if stage.batched and history.commit_begun else 0,
     )

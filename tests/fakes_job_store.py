@@ -78,7 +78,16 @@ class FakeJobRecords(JobRules):
         self.claimed[self.policy.queues.get(stage, "")] = now
         r = job.record
         return Claim(
-            task_id, stage, r.epoch, r.attempt, r.generation, worker, r.deadline, until, self.policy.attempts(stage)
+            task_id,
+            stage,
+            r.epoch,
+            r.attempt,
+            r.generation,
+            worker,
+            r.deadline,
+            until,
+            self.policy.attempts(stage),
+            r.traceparent,
         )
 
     def renew(self, claim: Claim) -> bool:

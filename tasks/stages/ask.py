@@ -87,6 +87,7 @@ class Asker:
     generation: int = 0
     timeout_s: float = 300.0
     session_mode: SessionMode = "task"
+    traceparent: str = ""
     guard: Callable[[], None] = field(default=lambda: None)
 
     def __call__(self, inquiry: Inquiry[R]) -> R:
@@ -126,6 +127,7 @@ class Asker:
             session=self._session(number, again),
             timeout=max(_SHORTEST_CALL_S, min(self.timeout_s, self._seconds_left())),
             question=self.question,
+            traceparent=self.traceparent,
         )
         started = self.clock.monotonic()
         try:

@@ -69,6 +69,7 @@ def claim_from(fields: Mapping[str, str], max_attempts: int) -> Claim:
         deadline=record.deadline,
         lease_until=record.lease_until,
         max_attempts=max_attempts,
+        traceparent=record.traceparent,
     )
 
 

@@ -83,7 +83,7 @@ class ChatDriver:
             answer = self._wire.exchange(
                 "POST",
                 f"{self._endpoint.base_url}/chat/completions",
-                {**self._endpoint.headers(call.session), "Content-Type": "application/json"},
+                self._endpoint.headers(call.session) | _more_headers(call),
                 timeout=ends_at - self._clock.monotonic(),
                 body=body,
             )
@@ -107,6 +107,12 @@ class ChatDriver:
         zh = f"{zh.format(host=self._endpoint.host)}（{error.detail}）；请检查 {setting}"
         kind = TransientError if transient else PermanentError
         return kind(Code.MODEL_UNREACHABLE, en=en, zh=zh)
+
+
+def _more_headers(call: ModelCall) -> dict[str, str]:
+    """The trace goes on unchanged, as W3C Trace Context asks of those that open no span of their own."""
+    trace = {"traceparent": call.traceparent} if call.traceparent else {}
+    return {"Content-Type": "application/json", **trace}
 
 
 def _request(call: ModelCall, model: str, *, with_format: bool) -> JsonObject:
