@@ -1,1 +1,1 @@
-"""The knowledge contract: what a mounted source may say, how it is asked and how it is placed in a prompt; no network."""
+"""The knowledge contract: what a mounted source may say, how it is asked, how its hits are placed; no network."""
