@@ -10,10 +10,9 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
-from tasks.contract.answer import Answer
-from tasks.contract.selection import PageSelection
+from tasks.contract.selection import ReadLevel
 from tasks.contract.shape import JsonObject
 from tasks.errors import Code, JobError, PermanentError
 from tasks.ports import Clock, JobFolder, ModelCall, ModelDriver, RawReply
@@ -34,7 +33,22 @@ _NONCE_BYTES = 8
 _RESERVED = ("agent:", "subagent:", "cron:", "acp:", "hook:")  # the gateway answers 400 (facts/openclaw.md §2)
 
 SessionMode = Literal["task", "stage", "attempt"]
-R = TypeVar("R", PageSelection, Answer)
+
+
+class ReadReply(Protocol):
+    """What a reply is read as: any value that says how far the reply had to be helped."""
+
+    @property
+    def read_level(self) -> ReadLevel:
+        """CONTRACT §4.3."""
+
+
+R = TypeVar("R", bound=ReadReply)
+
+
+def as_it_came(text: str) -> str:
+    """Raw replies are kept as they are."""
+    return text
 
 
 @dataclass(frozen=True)
@@ -89,6 +103,8 @@ class Asker:
     session_mode: SessionMode = "task"
     traceparent: str = ""
     guard: Callable[[], None] = field(default=lambda: None)
+    shown: Callable[[str], str] = as_it_came
+    """What of a raw reply may lie in ``replies/``: one that was written beside foreign cards may quote them."""
 
     def __call__(self, inquiry: Inquiry[R]) -> R:
         """The first reply without fault or violation, else the last readable one, for ``apply`` to settle.
@@ -137,7 +153,7 @@ class Asker:
             self._journal(call.session, number, nothing, self.clock.monotonic() - started)
             raise
         took = self.clock.monotonic() - started
-        self.folder.write(_reply_file(self.stage, number), raw.text.encode(errors="backslashreplace"))
+        self.folder.write(_reply_file(self.stage, number), self.shown(raw.text).encode(errors="backslashreplace"))
         turn = _judged(inquiry, raw, _reply_file(self.stage, number))
         self._journal(call.session, number, turn, took)
         return turn

@@ -13,6 +13,7 @@ from tasks.contract import strict_json
 from tasks.contract.answer import Answer
 from tasks.contract.context import Context
 from tasks.contract.evidence import Evidence
+from tasks.contract.material import MaterialFound, MaterialOutcome, MaterialPlan
 from tasks.contract.outcome import Outcome, Receipt
 from tasks.contract.payload import Payload, read_payload
 from tasks.contract.refusal import describe
@@ -31,6 +32,9 @@ EVIDENCE = "evidence.json"
 ANSWER = "answer.json"
 OUTCOME = "outcome.json"
 RECEIPT = "receipt.json"
+MATERIAL_PLAN = "material-plan.json"
+MATERIAL_FOUND = "material-found.json"
+MATERIAL_OUTCOME = "material-outcome.json"
 RESULT = "result.json"
 EVENTS = "events.jsonl"
 
@@ -41,6 +45,9 @@ SHAPES: dict[str, type[Shape]] = {
     ANSWER: Answer,
     OUTCOME: Outcome,
     RECEIPT: Receipt,
+    MATERIAL_PLAN: MaterialPlan,
+    MATERIAL_FOUND: MaterialFound,
+    MATERIAL_OUTCOME: MaterialOutcome,
 }
 
 
@@ -137,6 +144,21 @@ class Job:
         if self.ports.model.name != "recorded":
             return []
         return [{"stage": stage, "source": "model", "status": "RECORDED"} for stage in ("select", "answer")]
+
+    @property
+    def material_plan(self) -> MaterialPlan:
+        """Artefact of plan."""
+        return self._artefact(MATERIAL_PLAN, MaterialPlan)
+
+    @property
+    def material_found(self) -> MaterialFound:
+        """Artefact of find."""
+        return self._artefact(MATERIAL_FOUND, MaterialFound)
+
+    @property
+    def material_outcome(self) -> MaterialOutcome:
+        """Artefact of render."""
+        return self._artefact(MATERIAL_OUTCOME, MaterialOutcome)
 
     def holds(self, name: str) -> bool:
         """Whether a valid artefact is there: then its stage is passed over."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tasks.contract import strict_json
 from tasks.contract.outcome import Outcome, Receipt
@@ -17,15 +17,17 @@ from tasks.stages.job import CONTEXT, RESULT, Job, failure_of
 log = logging.getLogger("kbw.job")
 
 
-def publish(job: Job) -> None:
+def publish(job: Job, compose: Callable[[Job], Result] | None = None) -> None:
     """Write ``result.json`` once, then deliver those very bytes wherever this job was asked to.
+
+    ``compose`` makes the result out of the job's artefacts; without it: that of a query.
 
     Raises ``RESULT_DIR_MISSING`` (transient: the job stays and is delivered later) and ``PATH_NOT_ALLOWED``.
     """
     body = job.folder.read(RESULT)
     if body is None:
         job.guard()
-        body = job.folder.write_once(RESULT, strict_json.dumps(_result(job).document()))
+        body = job.folder.write_once(RESULT, strict_json.dumps((compose or _result)(job).document()))
     _deliver(job, body)
 
 
