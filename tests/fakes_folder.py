@@ -60,3 +60,6 @@ class MemoryFolders:
 
     def task_ids(self) -> list[str]:
         return sorted(self.folders)
+
+    def remove(self, task_id: str) -> None:
+        self.folders.pop(task_id, None)
