@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# the machine is noisy: how long an example takes says nothing about the code
+hypothesis.settings.register_profile("kbw", deadline=None)
+hypothesis.settings.load_profile("kbw")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
