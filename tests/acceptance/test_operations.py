@@ -48,16 +48,21 @@ def valkey(tmp_path: Path) -> Iterator[EmbeddedValkey]:
 
 
 class Gate:
-    """A model that answers only while the gate is open."""
+    """A model that answers the calls of one stage only while the gate is open."""
 
-    def __init__(self) -> None:
+    def __init__(self, stage: str = "") -> None:
         self.open, self.asked = threading.Event(), threading.Event()
-        self._willing = answer_from_pages()
+        self._stage, self._willing = stage, answer_from_pages()
 
     def __call__(self, request: Request) -> Reply:
-        self.asked.set()
-        self.open.wait(60.0)
+        if self._stage in ("", stage_of(request)):
+            self.asked.set()
+            self.open.wait(60.0)
         return self._willing(request)
+
+
+def stage_of(request: Request) -> str:
+    return "select" if "selection" in request.schema_name else "answer"
 
 
 def facts(system: System, *arguments: str, code: int = 0) -> Any:
@@ -169,22 +174,14 @@ def test_a_refused_stream_entry_is_a_dead_letter_that_can_be_replayed_and_droppe
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_job_that_waits_is_cancelled_in_any_stage_and_commits_nothing(running: System, stage: str) -> None:
-    gate = running.model.rule = Gate()
+    queue = {"select": "kbw.llm", "answer": "kbw.llm", "commit": "kbw.commit"}.get(stage, "kbw.io")
+    before = {"fetch": "select", "answer": "select", "apply": "answer"}.get(stage, "")
+    gate = running.model.rule = Gate(before)
     job = running.payload(f"wait-{stage}")
-    task_id, queue = (
-        job["taskId"],
-        {"select": "kbw.llm", "answer": "kbw.llm", "commit": "kbw.commit"}.get(stage, "kbw.io"),
-    )
-    before = {"prepare": "", "select": "", "fetch": "select", "answer": "select", "apply": "answer", "commit": ""}[
-        stage
-    ]
-    if before:
-        if before == "answer":
-            gate.open.set()
+    task_id = job["taskId"]
+    if before:  # the model holds the job one stage before, while the queue behind it is closed
         running.drop(job)
-        if before == "answer":  # held at its second call only
-            gate = running.model.rule = Gate()
-        wait_for(lambda: started(running, task_id, before), 60.0, running.tail)
+        wait_for(lambda: started(running, task_id, before) and gate.asked.is_set(), 60.0, running.tail)
     facts(running, "pause", "--queue", queue)
     try:
         if not before:
@@ -203,12 +200,9 @@ def test_a_job_that_waits_is_cancelled_in_any_stage_and_commits_nothing(running:
 
 @pytest.mark.parametrize("stage", ["select", "answer"])
 def test_a_running_model_call_is_cancelled_without_waiting_for_it(running: System, stage: str) -> None:
-    gate = running.model.rule = Gate()
+    gate = running.model.rule = Gate(stage)
     job = running.payload(f"run-{stage}")
     task_id = job["taskId"]
-    if stage == "answer":
-        willing = answer_from_pages()
-        running.model.rule = lambda request: willing(request) if "selection" in request.schema_name else gate(request)
     running.drop(job)
     wait_for(lambda: started(running, task_id, stage) and gate.asked.is_set(), 60.0, running.tail)
     facts(running, "cancel", task_id)
