@@ -8,7 +8,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-# the machine is noisy: how long an example takes says nothing about the code
+# the machine is noisy: how long an example takes says nothing
 hypothesis.settings.register_profile("kbw", deadline=None)
 hypothesis.settings.load_profile("kbw")
 
@@ -17,7 +17,7 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 @pytest.fixture(scope="session")
 def shared() -> Callable[[str], Path]:
-    """``shared("frontmatter")``: a folder of the material beside the project; skips, saying so, where it is not there."""
+    """``shared("frontmatter")``: a folder of the material beside the project; skips, saying so, without it."""
 
     def find(name: str) -> Path:
         path = SHARED / name
