@@ -21,7 +21,6 @@ from tasks.registry import PIPELINES
 from worker.transport import TRANSPORT
 
 WorkerClass = Literal["io", "llm", "commit"]
-VISIBILITY_S = 3_600  # longer than the longest stage: the reconciler is the fast repair, not the broker
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,12 @@ KINDS: dict[WorkerClass, WorkerKind] = {
 }
 
 
-def build_app(redis_url: str, prefix: str) -> Celery:
-    """An app that can send wake-up calls; :func:`serve` makes a worker of it."""
+def build_app(redis_url: str, prefix: str, visibility_s: int = 3_600) -> Celery:
+    """An app that can send wake-up calls; :func:`serve` makes a worker of it.
+
+    A message that its worker did not acknowledge in ``visibility_s`` seconds comes once more. Longer than the longest
+    stage: the reconciler is the fast repair, not the broker.
+    """
     app = Celery("kbw", broker=redis_url, set_as_current=False)
     app.conf.update(
         broker_transport=TRANSPORT,
@@ -58,7 +61,7 @@ def build_app(redis_url: str, prefix: str) -> Celery:
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         broker_transport_options={
-            "visibility_timeout": VISIBILITY_S,
+            "visibility_timeout": visibility_s,
             "unacked_mutex_expire": 20,
             "unacked_restore_interval": 5,
             "unacked_restore_throttle": 1,

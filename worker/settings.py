@@ -94,6 +94,12 @@ class RedisSettings(_Area):
     state_dir: str = Field(
         default="~/.local/state/kbw", alias="KBW_STATE_DIR", description="append-only file of the embedded Valkey"
     )
+    visibility_s: int = Field(
+        default=3_600,
+        ge=5,
+        alias="KBW_VISIBILITY_S",
+        description="seconds until the broker gives an unacknowledged wake-up call out again; above the longest stage",
+    )
 
 
 class ModelSettings(_Area):

@@ -159,28 +159,9 @@ def running_system(home: Path, **settings: str) -> Iterator[System]:
     """A system that is set up but not started; all its processes are gone afterwards."""
     for name in ("payloads", "results", "attachments"):
         (home / "shared" / name).mkdir(parents=True)
-    inherited = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "LANG", "TMPDIR")}
     with GitServer(home / "git", "kbw-bot", TOKEN) as git, ScriptedModel(answer_from_pages(), token=API_KEY) as model:
         git.create("team", "kb", PAGES)
-        environment = {
-            **inherited,
-            "PYTHONPATH": str(ROOT),
-            "GITEA_URL": git.url,
-            "GITEA_BOT_TOKEN": TOKEN,
-            "GITEA_BOT_USERNAME": "kbw-bot",
-            "GITEA_ORG": "team",
-            "TEAM_KB_REPO": "kb",
-            "OPENCLAW_SHARED_DIR": str(home / "shared"),
-            "KBW_STATE_DIR": str(home / "state"),
-            "KBW_CACHE_DIR": str(home / "cache"),
-            "KBW_LLM_BASE_URL": model.base_url,
-            "KBW_LLM_API_KEY": API_KEY,
-            "KBW_LLM_MODEL": "scripted-1",
-            "KBW_INTAKE_SETTLE_S": "0.3",
-            "KBW_LEASE_S": "3",
-            "KBW_STALL_S": "1",
-            **settings,
-        }
+        environment = environment_of(home, git.url, model.base_url) | settings
         system = System(home, git, model, environment)
         try:
             yield system
@@ -190,6 +171,29 @@ def running_system(home: Path, **settings: str) -> Iterator[System]:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.wait(10)
             _end_valkey(home / "state")
+
+
+def environment_of(home: Path, git_url: str, model_url: str) -> dict[str, str]:
+    """What an operator would export for a system in ``home``, with short times."""
+    inherited = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "LANG", "TMPDIR")}
+    return {
+        **inherited,
+        "PYTHONPATH": str(ROOT),
+        "GITEA_URL": git_url,
+        "GITEA_BOT_TOKEN": TOKEN,
+        "GITEA_BOT_USERNAME": "kbw-bot",
+        "GITEA_ORG": "team",
+        "TEAM_KB_REPO": "kb",
+        "OPENCLAW_SHARED_DIR": str(home / "shared"),
+        "KBW_STATE_DIR": str(home / "state"),
+        "KBW_CACHE_DIR": str(home / "cache"),
+        "KBW_LLM_BASE_URL": model_url,
+        "KBW_LLM_API_KEY": API_KEY,
+        "KBW_LLM_MODEL": "scripted-1",
+        "KBW_INTAKE_SETTLE_S": "0.3",
+        "KBW_LEASE_S": "3",
+        "KBW_STALL_S": "1",
+    }
 
 
 def _end_valkey(state: Path) -> None:

@@ -61,10 +61,14 @@ class Counts:
 
 
 class GitServer:
-    """Serves the repositories below ``root`` as ``<url>/<owner>/<name>.git`` to ``user`` with ``token``."""
+    """Serves the repositories below ``root`` as ``<url>/<owner>/<name>.git`` to ``user`` with ``token``.
 
-    def __init__(self, root: Path, user: str = "bot", token: str = "demo-token") -> None:  # noqa: S107  # a loopback server's
+    ``port=0`` takes a free one; a server that is started again names its last one.
+    """
+
+    def __init__(self, root: Path, user: str = "bot", token: str = "demo-token", *, port: int = 0) -> None:  # noqa: S107  # a loopback server's
         self.root = root.resolve()
+        self._port = port
         self.user = user
         self.token = token
         self.faults = Faults()
@@ -74,7 +78,7 @@ class GitServer:
 
     def __enter__(self) -> Self:
         self.root.mkdir(parents=True, exist_ok=True)
-        self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"git_server": self}))
+        self._server = _Server(("127.0.0.1", self._port), type("Handler", (_Handler,), {"git_server": self}))
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
         return self
 

@@ -76,7 +76,7 @@ def serve_worker(settings: Settings, kind: WorkerClass, concurrency: int | None)
     """One class of workers until told to stop; every worker also carries the reconciler."""
     shop = workshop(settings)
     check_records(shop)
-    app = build_app(shop.redis_url, settings.redis.prefix)
+    app = build_app(shop.redis_url, settings.redis.prefix, settings.redis.visibility_s)
     wake = waker(app)
     fleet = of_this_process(lambda: workshop(settings).fleet(wake))
     register_submit(app, IO, of_this_process(lambda: workshop(settings).message_intake(wake)))
