@@ -7,11 +7,13 @@ Reasons for the settings: facts/celery-redis (measured) and DESIGN §3.
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from celery import Celery, signals
+from celery.exceptions import SecurityWarning
 from kombu.exceptions import OperationalError
 
 from tasks.base import Fleet, register_shells
@@ -100,6 +102,8 @@ def serve(
     """Run a worker until it is told to stop (SIGTERM: finish what runs, then leave); its exit code."""
     for pipeline in PIPELINES.values():
         register_shells(app, pipeline, fleet)
+    # it warns root, eleven lines a worker, that pickled messages could run code: ours are JSON, others are refused
+    warnings.filterwarnings("ignore", category=SecurityWarning)
     signals.setup_logging.connect(lambda **_: None, weak=False)  # ours is set up already; celery must not add its own
     signals.worker_ready.connect(lambda **_: on_ready(), weak=False)
     worker = app.Worker(

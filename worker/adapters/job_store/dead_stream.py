@@ -79,7 +79,9 @@ class DeadStream:
         with translated_faults():
             seconds, _ = self._client.time()
             oldest = max(0, round((seconds - older_than_s) * 1000))
-            return sum(int(self._client.xtrim(name, minid=oldest)) for name in (self._dead, self._results))
+            return sum(
+                int(self._client.xtrim(name, minid=oldest, approximate=False)) for name in (self._dead, self._results)
+            )
 
 
 def _entry(key: bytes, fields: dict[bytes, bytes]) -> DeadEntry:
