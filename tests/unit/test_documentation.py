@@ -57,7 +57,7 @@ def test_the_numbers_told_are_the_defaults(name: str) -> None:
         for variable, number in zip(re.findall(r"KBW_[A-Z_]+", cell), re.findall(r"\d+", numbers), strict=True)
     ]
 
-    assert len(told) == 7
+    assert len(told) == 9
     assert told == [(variable, float(defaults[variable])) for variable, _ in told]
 
 
