@@ -15,6 +15,7 @@ from tasks.contract.pages import PageFacts
 from tasks.contract.payload import AttachmentRef, Payload
 from tasks.contract.shape import JsonObject, Note
 from tasks.knowledge.found import Found
+from tasks.knowledge.material import MaterialRules
 from tasks.knowledge.spec import Injection
 
 # ---------------------------------------------------------------- knowledge base
@@ -192,6 +193,26 @@ class KnowledgeMounts:
 
     nodes: Mapping[str, Mapping[str, KnowledgeNode]] = field(default_factory=dict)
     count: Callable[[str], int] = len
+
+
+class MaterialSource(Protocol):
+    """Where material cards are found: WeKnora, or the local source files. Never raises: a fault is a status."""
+
+    @property
+    def name(self) -> str:
+        """``weknora | local_md``: for reports and ``degraded[]``."""
+
+    def find(self, kb_id: str, question: str, *, timeout: float) -> Found:
+        """Cards for a question within ``timeout`` seconds; the content of a hit is the card's own text, once."""
+
+
+@dataclass(frozen=True)
+class MaterialDesk:
+    """What material retrieval works with; a source that is not set up here is ``None``."""
+
+    rules: MaterialRules
+    weknora: MaterialSource | None = None
+    local: MaterialSource | None = None
 
 
 class ResultSink(Protocol):
@@ -574,4 +595,5 @@ class Ports:
     session_mode: Literal["task", "stage", "attempt"] = "task"
     model_timeout_s: float = 300.0
     bot_name: str = "kbw"
+    material: MaterialDesk | None = None
     knowledge: KnowledgeMounts = field(default_factory=KnowledgeMounts)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from tasks.material import material
 from tasks.pipeline import Pipeline
 from tasks.query import query
 
-PIPELINES = {pipeline.skill: pipeline for pipeline in (query,)}
+PIPELINES = {pipeline.skill: pipeline for pipeline in (query, material)}
 
 QUEUES = {step.name: step.queue for pipeline in PIPELINES.values() for step in pipeline.steps}
 

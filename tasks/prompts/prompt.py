@@ -102,12 +102,13 @@ def _prompt(
         template,
         values
         | injected
-        | {"begin": begin_mark(nonce), "end": end_mark(nonce), "data": data, "repair": _repair(repair, nonce)},
+        | {"begin": begin_mark(nonce), "end": end_mark(nonce), "data": data, "repair": repair_text(repair, nonce)},
     )
     return Prompt(system=load("system"), user=filled)
 
 
-def _repair(repair: Repair | None, nonce: str) -> str:
+def repair_text(repair: Repair | None, nonce: str) -> str:
+    """What a re-ask says about the reply before, ``""`` on the first call."""
     if repair is None:
         return ""
     listed = "\n".join(f"{number}. {' '.join(problem.split())}" for number, problem in enumerate(repair.problems, 1))

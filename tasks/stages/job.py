@@ -21,7 +21,7 @@ from tasks.contract.selection import PageSelection
 from tasks.contract.shape import JsonObject, Shape
 from tasks.errors import Code, JobError, PermanentError
 from tasks.ports import Failure, JobFolder, Ports, RepoRef
-from tasks.stages.ask import Asker
+from tasks.stages.ask import Asker, as_it_came
 
 S = TypeVar("S", bound=Shape)
 
@@ -121,8 +121,8 @@ class Job:
         """Artefact of commit; ``None`` when there was nothing to write."""
         return self._artefact(RECEIPT, Receipt) if self.holds(RECEIPT) else None
 
-    def asker(self, stage: str) -> Asker:
-        """This job's way to the model at one of its stages."""
+    def asker(self, stage: str, shown: Callable[[str], str] = as_it_came) -> Asker:
+        """This job's way to the model at one of its stages; ``shown`` says what of a raw reply may be kept."""
         return Asker(
             stage=stage,
             task_id=self.task_id,
@@ -136,6 +136,7 @@ class Job:
             session_mode=self.ports.session_mode,
             traceparent=self.traceparent,
             guard=lambda: self.guard(),
+            shown=shown,
         )
 
     @property
