@@ -98,22 +98,22 @@ def _call(call: dict[str, Any]) -> str:
 
 
 def _stages(events: list[dict[str, Any]]) -> list[str]:
-    lines = []
-    for event in events:
-        if event.get("event") == "start":
-            continue
-        told = " ".join(str(event[key]) for key in ("code", "reason") if event.get(key))
-        if event.get("event") == "park" and isinstance(event.get("ms"), int):  # how long it waits, not how long it took
-            told = f"waits {event['ms'] / 1000:.0f} s: {told}"
-            event = {**event, "ms": None}
-        if str(event.get("actor", "worker")) != "worker":
-            told = f"{told} by {event['actor']}".lstrip()
-        ms = f"{event['ms']} ms" if isinstance(event.get("ms"), int) else ""
-        lines.append(
-            f"    {event.get('at', '')}  {event.get('stage', ''):<8} {event.get('event', ''):<10} "
-            f"attempt {event.get('attempt', '')}  {ms:>9}  {told}".rstrip()
-        )
-    return lines or ["    none yet"]
+    return [_line(event) for event in events if event.get("event") != "start"] or ["    none yet"]
+
+
+def _line(event: dict[str, Any]) -> str:
+    """When, where, what, how long, why, and who if it was a person. A park's time is what it waits, not what it took."""
+    duration = event["ms"] if isinstance(event.get("ms"), int) else None
+    told = " ".join(str(event[key]) for key in ("code", "reason") if event.get(key))
+    if event.get("event") == "park" and duration is not None:
+        told, duration = f"waits {duration / 1000:.0f} s: {told}", None
+    if str(event.get("actor", "")).startswith("operator:"):
+        told = f"{told} by {event['actor']}".lstrip()
+    took = "" if duration is None else f"{duration} ms"
+    return (
+        f"    {event.get('at', '')}  {event.get('stage', ''):<8} {event.get('event', ''):<10} "
+        f"attempt {event.get('attempt', '')}  {took:>9}  {told}"
+    ).rstrip()
 
 
 def _pages(found: dict[str, Any]) -> list[str]:

@@ -80,6 +80,10 @@ def _wait_for_result(shop: Workshop, task_id: str, *, as_json: bool) -> int:
 
 
 def _tell_result(shop: Workshop, record: Record, *, as_json: bool) -> int:
+    if record.pruned:  # what it answered is at its resultFile, if anywhere
+        state = record.state if as_json else f"{record.state} long ago, its files are pruned"
+        _say({"taskId": record.task_id, "state": state, "known": True, "pruned": True}, as_json=as_json)
+        return 0 if record.state == "done" else 1
     folder = shop.folders.open(record.task_id)
     result = json.loads(folder.read(RESULT) or b"{}")
     success = result.get("success") is True
