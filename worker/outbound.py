@@ -147,9 +147,11 @@ class Outbound:
         pool, backend = self._connections()
         try:
             encoded = [(name.encode("ascii"), value.encode("utf-8")) for name, value in sent.items()]
+            times = dict.fromkeys(("connect", "read", "write", "pool"), self._left(deadline))
+            more = {"timeout": times}
             with (
                 backend.until(deadline),
-                _stream(pool, method, url, encoded, content, self._left(deadline)) as response,
+                pool.stream(method, url, headers=encoded, content=content or None, extensions=more) as response,
             ):
                 return self._read(response, host, deadline)
         except (httpcore.TimeoutException, TimeoutError) as error:
