@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.document_settings import TARGET as DOCUMENTED
+from tests.document_settings import documented
 from worker.settings import CONFIG_VARIABLE, Settings, SettingsError
-
-ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTED = ROOT / "config" / "kbw.toml"
 
 
 @pytest.fixture(autouse=True)
@@ -148,14 +146,7 @@ def test_every_setting_says_what_it_means() -> None:
 
 
 def test_the_documented_file_holds_every_setting_with_its_default_and_meaning() -> None:
-    text = DOCUMENTED.read_text("utf-8")
-    document = tomllib.loads(text)
-    defaults = {row.name: row for row in Settings.load().rows()}
-
-    assert list(document) == list(defaults)
-    for name, value in document.items():
-        assert str(value) == ("" if defaults[name].value == "not set" else defaults[name].value), name
-        assert f"# {defaults[name].meaning}\n{name} = " in text
+    assert DOCUMENTED.read_text("utf-8") == documented(), "run `python -m tests.document_settings`"
 
 
 def test_the_documented_file_can_be_used_as_it_is() -> None:
