@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tasks.errors import StoreUnavailableError
 from tasks.ports import JobCensus, JobControl, JobViews
 from tasks.registry import PIPELINES, QUEUES
 from worker import __version__
@@ -53,15 +54,21 @@ class Gauges:
         return render(self.metrics())
 
     def live(self) -> Probe:
-        """Whether work is being consumed. A record that cannot be reached is not a worker's death: see ``ready``."""
-        return consumed(
-            self.census.open_jobs(),
-            self.census.last_claims(),
-            self.control.paused(),
-            QUEUES,
-            now=self.census.now(),
-            patience_s=self.patience_s,
-        )
+        """Whether work is being consumed. When the record cannot be reached nobody knows, and no restart would help.
+
+        That fault is ``ready``'s to tell.
+        """
+        try:
+            return consumed(
+                self.census.open_jobs(),
+                self.census.last_claims(),
+                self.control.paused(),
+                QUEUES,
+                now=self.census.now(),
+                patience_s=self.patience_s,
+            )
+        except StoreUnavailableError as error:
+            return True, {"live": True, "reason": f"unknown: {error}"}
 
     def ready(self) -> Probe:
         """Whether work could be done here and now."""

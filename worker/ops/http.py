@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from tasks.accept import Intake
-from tasks.errors import StoreUnavailableError
 from worker.bootstrap import Workshop
 from worker.intake.http.app import Probe, Probes
 from worker.intake.http.jobs_api import JobsApi
@@ -26,14 +22,10 @@ def http_server(shop: Workshop, intake: Intake) -> HttpServer:
 
 
 def probes_of(shop: Workshop) -> Probes:
-    """What monitoring is told."""
+    """What monitoring is told: the same as by ``kbw health`` and ``kbw metrics``."""
     gauges = shop.gauges
-
-    def probe(ask: Callable[[], tuple[bool, dict[str, Any]]]) -> Probe:
-        try:
-            fine, facts = ask()
-        except StoreUnavailableError as error:
-            return Probe(ok=False, facts={"reason": str(error)})
-        return Probe(ok=fine, facts=facts)
-
-    return Probes(live=lambda: probe(gauges.live), ready=lambda: probe(gauges.ready), metrics=gauges.text)
+    return Probes(
+        live=lambda: Probe(*gauges.live()),
+        ready=lambda: Probe(*gauges.ready()),
+        metrics=gauges.text,
+    )

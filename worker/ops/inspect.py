@@ -102,7 +102,7 @@ def _stages(events: list[dict[str, Any]]) -> list[str]:
 
 
 def _line(event: dict[str, Any]) -> str:
-    """When, where, what, how long, why, and who if it was a person. A park's time is what it waits, not what it took."""
+    """When, where, what, how long, why, and who if it was a person. A park tells what it waits, not what it took."""
     duration = event["ms"] if isinstance(event.get("ms"), int) else None
     told = " ".join(str(event[key]) for key in ("code", "reason") if event.get(key))
     if event.get("event") == "park" and duration is not None:
