@@ -21,6 +21,10 @@ class _Formatter(logging.Formatter):
         self._form = form
 
     def format(self, record: logging.LogRecord) -> str:
+        # half a surrogate pair in a name must not cost the line: standard error may be a strict UTF-8 stream
+        return self._line(record).encode("utf-8", "backslashreplace").decode()
+
+    def _line(self, record: logging.LogRecord) -> str:
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
         fields: dict[str, Any] = getattr(record, FIELDS, {})
         if self._form == "json":
