@@ -211,13 +211,18 @@ def metrics(*, as_json: bool) -> None:
 
 @click.command()
 @click.argument("question", type=click.Choice(["live", "ready"]))
+@click.option(
+    "--class", "kind", type=click.Choice(["io", "llm", "commit"]), help="live: by this class of workers only."
+)
 @AS_JSON
 @told
-def health(question: str, *, as_json: bool) -> None:
+def health(question: str, *, kind: str | None, as_json: bool) -> None:
     """Exit 0 when work is being consumed (live), or could be (ready); else 1 and the reason."""
     from worker.ops.figures import print_health
 
-    sys.exit(print_health(settings_with_logging("ERROR"), question, as_json=as_json))
+    if kind and question != "live":
+        raise click.UsageError("--class goes with live")
+    sys.exit(print_health(settings_with_logging("ERROR"), question, kind or "", as_json=as_json))
 
 
 OPERATOR_COMMANDS = (cancel, replay, dlq, pause, resume, recover, prune, metrics, health)

@@ -43,6 +43,17 @@ def consumed(
     return not stuck_kinds, {"live": not stuck_kinds, "reason": reason, "classes": facts}
 
 
+def of_class(probe: Probe, kind: str) -> Probe:
+    """The answer about one class of workers alone: whoever restarts on a no must not restart the wrong ones."""
+    _, facts = probe
+    classes = facts.get("classes", {})
+    if kind not in classes:  # the record could not be reached
+        return probe
+    stuck = classes[kind]["stuck"]
+    reason = f"nobody takes jobs of class {kind}" if stuck else ""
+    return not stuck, {"live": not stuck, "reason": reason, "classes": {kind: classes[kind]}}
+
+
 @dataclass(frozen=True)
 class Check:
     """One thing that work needs. ``look`` raises with the reason when it is not there."""

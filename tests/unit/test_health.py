@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tasks.ports import OpenJob
-from worker.health import Check, available, consumed
+from worker.health import Check, available, consumed, of_class
 
 NOW, PATIENCE = 1_000.0, 60.0
 QUEUES = {"prepare": "kbw.io", "select": "kbw.llm"}
@@ -76,3 +76,19 @@ def test_ready_says_what_is_missing() -> None:
         "checks": {"redis": "ok", "shared": "share unmounted"},
     }
     assert available([Check("redis", lambda: None)])[0]
+
+
+def test_one_class_can_be_asked_about_alone() -> None:
+    probe = consumed([READY_LONG], {}, (), QUEUES, now=NOW, patience_s=PATIENCE)
+
+    assert of_class(probe, "io")[0]
+    fine, facts = of_class(probe, "llm")
+    assert not fine
+    assert facts["reason"] == "nobody takes jobs of class llm"
+    assert set(facts["classes"]) == {"llm"}
+
+
+def test_a_record_out_of_reach_is_no_reason_to_restart_any_class() -> None:
+    unknown = (True, {"live": True, "reason": "unknown: no answer"})
+
+    assert of_class(unknown, "llm") == unknown

@@ -7,6 +7,7 @@ import json
 import click
 
 from worker.bootstrap import workshop
+from worker.health import of_class
 from worker.metrics import as_document, render
 from worker.settings import Settings
 
@@ -20,10 +21,12 @@ def print_metrics(settings: Settings, *, as_json: bool) -> int:
     return 0
 
 
-def print_health(settings: Settings, question: str, *, as_json: bool) -> int:
-    """Exit code 0: yes."""
+def print_health(settings: Settings, question: str, kind: str, *, as_json: bool) -> int:
+    """Exit code 0: yes. ``kind``: ask for this class of workers only, all when empty."""
     gauges = workshop(settings).gauges
     fine, facts = gauges.live() if question == "live" else gauges.ready()
+    if kind:
+        fine, facts = of_class((fine, facts), kind)
     if as_json:
         click.echo(json.dumps(facts, ensure_ascii=False, indent=2))
     else:
