@@ -63,7 +63,7 @@ def worker(kind: str, concurrency: int | None) -> None:
 @main.command()
 @told
 def intake() -> None:
-    """Look for payload files in the shared directory (part of `up`; any number may run, one leads)."""
+    """Serve the ways in: files, stream and, with a token, HTTP (part of `up`; any number may run)."""
     from worker.ops.system import serve_intake
 
     sys.exit(serve_intake(settings_with_logging()))
