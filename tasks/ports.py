@@ -61,8 +61,12 @@ class Snapshot(Protocol):
     def listing(self, limit: int, first: Sequence[str]) -> list[PageFacts]:
         """At most ``limit`` pages for ``catalogPages``: ``first`` in order, then spread over all types."""
 
-    def rank(self, question: str, limit: int) -> list[RankedPage]:
-        """The best pages for the question over all visible pages, best first; passages of at most 1,200 characters."""
+    def rank(self, question: str, limit: int, history: Sequence[str] = (), passages: int = 10) -> list[RankedPage]:
+        """The best pages for the question over all visible pages, best first.
+
+        ``history``: earlier questions and titles of cited pages, the newest last; they weigh in when the question leans
+        on them. The first ``passages`` hits with text have one, of at most 1,200 characters; the others ``""``.
+        """
 
     def read(self, path: str) -> str | None:
         """The page file's text (frontmatter included) at this commit, decoded leniently; ``None``: not there."""

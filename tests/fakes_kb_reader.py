@@ -84,8 +84,10 @@ class FakeSnapshot:
             turns.append((seen[group], place, path))
         return [self._pages[path][1] for path in [*order, *(path for _, _, path in sorted(turns))][:limit]]
 
-    def rank(self, question: str, limit: int) -> list[RankedPage]:
+    def rank(self, question: str, limit: int, history: Sequence[str] = (), passages: int = 10) -> list[RankedPage]:
         wanted = _signs(question)
+        if len(wanted) <= 3 or "它" in question:
+            wanted |= _signs(" ".join(history))
         found = []
         for path, (page, facts) in self._pages.items():
             text = f"{facts.title} {' '.join(facts.keywords)} {path} {page.body}"

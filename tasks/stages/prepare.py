@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tasks.contract.context import Context, Conversation, KbView, Limits
 from tasks.contract.pages import PageCard, PageFacts
-from tasks.contract.payload import Payload
+from tasks.contract.payload import HistoryMessage, Payload
 from tasks.contract.shape import JsonObject, Note
 from tasks.errors import Code, PermanentError
 from tasks.ports import AttachmentReader, RankedPage, RepoRef, Snapshot
@@ -30,14 +30,15 @@ def prepare(
             en=f"skill {payload.skill!r} is not served here; this worker serves {SKILL!r}",
             zh=f"不支持的任务类型 skill={payload.skill}，本服务支持 {SKILL}",
         )
-    kb, notes = view(snapshot, str(repo), payload.question, limits)
+    history = cut_history(payload.conversation_history, limits)
+    kb, notes = view(snapshot, str(repo), payload.question, limits, said_before(history))
     return Context(
         task_id=payload.task_id,
         question=payload.question,
         conversation=Conversation(
             conversation_id=payload.conversation_id,
             message_id=payload.message_id,
-            history=tuple(cut_history(payload.conversation_history, limits)),
+            history=tuple(history),
         ),
         answer_policy=payload.answer_policy,
         team=payload.team,
@@ -50,9 +51,11 @@ def prepare(
     )
 
 
-def view(snapshot: Snapshot, repo: str, question: str, limits: Limits) -> tuple[KbView, list[Note]]:
+def view(
+    snapshot: Snapshot, repo: str, question: str, limits: Limits, history: Sequence[str] = ()
+) -> tuple[KbView, list[Note]]:
     """The knowledge base as the model sees it, and the warnings of the pages shown."""
-    ranked = snapshot.rank(question, limits.max_ranked_pages)
+    ranked = snapshot.rank(question, limits.max_ranked_pages, history, limits.max_starter_cards)
     listed = snapshot.listing(limits.max_catalog_pages, [page.facts.path for page in ranked])
     cards = [page for page in ranked if page.passage.strip()][: limits.max_starter_cards]
     kb = KbView(
@@ -65,6 +68,15 @@ def view(snapshot: Snapshot, repo: str, question: str, limits: Limits) -> tuple[
         starter_page_cards=tuple(card(page, limits) for page in cards),
     )
     return kb, snapshot.notes(_paths(listed))
+
+
+def said_before(history: Sequence[HistoryMessage]) -> list[str]:
+    """What earlier messages were about, the newest last: the titles of cited pages, and what people asked."""
+    texts = []
+    for message in history:
+        cited = [str(source.get("title") or "") for source in message.sources if isinstance(source, dict)]
+        texts.append(" ".join(cited) if message.role == "assistant" else message.content)
+    return [text for text in texts if text.strip()]
 
 
 def card(page: RankedPage, limits: Limits) -> PageCard:

@@ -210,6 +210,12 @@ class BareRepo:
         args = ["diff-tree", "-r", "-z", "--no-renames", "--name-only", "--end-of-options"]
         return [_path(line) for line in self._lines([*args, check_hex(old), check_hex(new)], new)]
 
+    def changes(self, old: str, new: str) -> list[TreeEntry]:
+        """What ``new`` has at each path that differs from ``old``; a path that is gone has kind ``gone``."""
+        args = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", "--end-of-options"]
+        fields = iter(self._lines([*args, check_hex(old), check_hex(new)], new))
+        return [_changed(facts, _path(path)) for facts, path in zip(fields, fields, strict=True)]
+
     def log(self, tip: str, *, since: str = "", limit: int = 10_000, grep: str = "") -> list[LoggedCommit]:
         """Commits reachable from ``tip`` and not from ``since``, newest first, with their ``Task-Id`` trailers.
 
@@ -332,6 +338,13 @@ def _tree_entry(line: bytes) -> TreeEntry:
     facts, _, path = line.partition(b"\t")
     mode, kind, object_id = facts.decode("ascii").split(" ")
     return TreeEntry(mode, kind, object_id, _path(path))
+
+
+def _changed(facts: bytes, path: str) -> TreeEntry:
+    """``facts`` as ``diff-tree --raw`` writes them: ``:<old mode> <mode> <old id> <id> <status>``."""
+    _, mode, _, object_id, status = facts.decode("ascii").split(" ")
+    kinds = {"120000": "link", "160000": "commit"}
+    return TreeEntry(mode, "gone" if status == "D" else kinds.get(mode, "blob"), object_id, path)
 
 
 def _logged(line: bytes) -> LoggedCommit:

@@ -68,7 +68,7 @@ class Mirror:
     ) -> None:
         self.path = path
         self.remote = remote
-        self._clock = clock
+        self.clock = self._clock = clock
         self._limits = limits or GitLimits()
         self._max_age_s = max_age_s
         self._guard = threading.RLock()

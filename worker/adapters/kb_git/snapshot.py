@@ -1,79 +1,55 @@
 """The knowledge base at one commit: visible pages, their facts, texts and ranking; must not write to the repository.
 
-CONTRACT §4.1 "Visible page". Pages are read and analysed when first needed, and kept by blob id: a new commit reads
-only the pages that changed in it.
+CONTRACT §4.1 "Visible page". Facts and ranking come from the machine's index of exactly this commit, texts from the
+mirror.
 """
 
 from __future__ import annotations
 
 import threading
-import unicodedata
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import zip_longest
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from tasks.contract.pages import PageFacts
-from tasks.contract.shape import JsonObject, Note
-from tasks.errors import Code, PermanentError
-from tasks.kb import catalog as catalog_file
-from tasks.kb.page import Page, decode, page_facts, read_page
-from tasks.kb.paths import is_page
-from tasks.ports import RankedPage, RepoRef, Snapshot
-from worker.adapters.kb_git.git import NULL_ID, BareRepo, Blob, DamagedError, TreeEntry, check_hex
+from tasks.contract.shape import Note
+from tasks.errors import Code, PermanentError, TransientError
+from tasks.kb.page import read_page
+from tasks.ports import RankedPage, RepoRef
+from worker.adapters.kb_git import ranking
+from worker.adapters.kb_git.content import decoded, page_text, read_blobs
+from worker.adapters.kb_git.generation import Generation
+from worker.adapters.kb_git.git import NULL_ID, check_hex
+from worker.adapters.kb_git.index_store import IndexStore
 from worker.adapters.kb_git.mirror import Mirror, Mirrors
-from worker.adapters.kb_git.search import Document, SearchIndex, View
+from worker.adapters.kb_git.page_index import BrokenIndexError, Found, IndexedPage
+from worker.adapters.kb_git.passages import best_passage
+from worker.adapters.kb_git.terms import Words
 
-MAX_PAGE_BYTES = 2 << 20
-"""Of a page file; the rest is neither searched nor shown."""
+T = TypeVar("T")
+
+PASSAGES = 10
+"""So many hits get their best passage read from the page itself."""
 
 _SNAPSHOTS = 4
-_FILE_MODES = frozenset({"100644", "100755"})
-_BINARY_PROBE = 8_000
-
-
-@dataclass(frozen=True)
-class _Content:
-    """One blob as a page: what it says, independent of where it lies."""
-
-    blob: str
-    page: Page
-    odd: tuple[tuple[str, str], ...] = ()
-    """Codes and Chinese remarks about the file itself."""
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """A visible page: its NFC path, the blob, and what the catalog says about it."""
-
-    path: str
-    blob: str
-    catalog: JsonObject | None
-
-
-@dataclass(frozen=True)
-class _Listing:
-    """The visible pages of one commit in catalog order, and remarks about the catalog as a whole."""
-
-    entries: Mapping[str, _Entry]
-    notes: tuple[Note, ...]
-    index_blob: str = ""
+_FACTS = 2_000
 
 
 class GitKbReader:
-    """``KbReader`` over the mirrors of one git server."""
+    """``KbReader`` over the mirrors of one git server and the indexes beside them."""
 
-    def __init__(self, mirrors: Mirrors) -> None:
+    def __init__(self, mirrors: Mirrors, words: Words | None = None) -> None:
         self._mirrors = mirrors
+        self._words = words
         self._shelves: dict[RepoRef, _Shelf] = {}
         self._guard = threading.Lock()
 
-    def latest(self, repo: RepoRef, *, fresh: bool) -> Snapshot:
+    def latest(self, repo: RepoRef, *, fresh: bool) -> GitSnapshot:
         """See the port."""
         head = self._mirrors.of(repo).latest(fresh=fresh)
         return self._shelf(repo).snapshot(head.commit or NULL_ID)
 
-    def at(self, repo: RepoRef, commit: str) -> Snapshot:
+    def at(self, repo: RepoRef, commit: str) -> GitSnapshot:
         """See the port. The null id is the empty repository."""
         mirror = self._mirrors.of(repo)
         try:
@@ -93,59 +69,40 @@ class GitKbReader:
 
     def _shelf(self, repo: RepoRef) -> _Shelf:
         with self._guard:
-            return self._shelves.setdefault(repo, _Shelf(self._mirrors.of(repo)))
+            return self._shelves.setdefault(repo, _Shelf(self._mirrors.of(repo), self._words))
 
 
 class _Shelf:
-    """The last few snapshots of one repository, and what they share."""
+    """The last few snapshots of one repository."""
 
-    def __init__(self, mirror: Mirror) -> None:
+    def __init__(self, mirror: Mirror, words: Words | None) -> None:
         self._mirror = mirror
+        self._store = IndexStore(mirror)
+        self._words = words
         self._snapshots: OrderedDict[str, GitSnapshot] = OrderedDict()
         self._guard = threading.Lock()
-        self._index = SearchIndex()
 
     def snapshot(self, commit: str) -> GitSnapshot:
         with self._guard:
             if commit not in self._snapshots:
-                listing = self._mirror.run(lambda repo: _list(repo, commit))
-                self._snapshots[commit] = GitSnapshot(commit, listing, self._mirror, self._known_content(), self._view)
-                if len(self._snapshots) > _SNAPSHOTS:
-                    self._snapshots.popitem(last=False)
+                self._snapshots[commit] = GitSnapshot(commit, self._mirror, self._store, self._words)
             self._snapshots.move_to_end(commit)
+            while len(self._snapshots) > _SNAPSHOTS:
+                self._snapshots.popitem(last=False)
             return self._snapshots[commit]
-
-    def _known_content(self) -> dict[str, _Content]:
-        """By blob, over all snapshots still kept."""
-        return {blob: content for kept in self._snapshots.values() for blob, content in list(kept.content.items())}
-
-    def _view(self, documents: Sequence[Document]) -> View:
-        """Postings of pages that no kept commit has any more are dropped by starting anew, now and then."""
-        with self._guard:
-            if self._index.size > 3 * len(documents) + 1_000:
-                self._index = SearchIndex()
-            return self._index.view(documents)
 
 
 class GitSnapshot:
-    """``Snapshot`` over the mirror. Safe for threads."""
+    """``Snapshot`` over index and mirror. Safe for threads."""
 
-    def __init__(
-        self,
-        commit: str,
-        listing: _Listing,
-        mirror: Mirror,
-        content: Mapping[str, _Content],
-        view: Callable[[Sequence[Document]], View],
-    ) -> None:
-        self.content = {entry.blob: content[entry.blob] for entry in listing.entries.values() if entry.blob in content}
+    def __init__(self, commit: str, mirror: Mirror, store: IndexStore, words: Words | None = None) -> None:
         self._commit = commit
-        self._listing = listing
         self._mirror = mirror
-        self._make_view = view
-        self._view: View | None = None
-        self._facts: dict[str, PageFacts] = {}
-        self._guard = threading.RLock()
+        self._store = store
+        self._words = words
+        self._generation = store.generation(commit)
+        self._known: OrderedDict[str, IndexedPage] = OrderedDict()
+        self._guard = threading.Lock()
 
     @property
     def commit(self) -> str:
@@ -155,189 +112,114 @@ class GitSnapshot:
     @property
     def page_count(self) -> int:
         """See the port."""
-        return len(self._listing.entries)
+        return self._generation.manifest.size
 
     def lookup(self, path: str) -> PageFacts | None:
         """See the port."""
-        return self._facts_of([path])[0] if path in self._listing.entries else None
+        page = self._pages([path]).get(path)
+        return page.facts if page else None
 
     def listing(self, limit: int, first: Sequence[str]) -> list[PageFacts]:
         """See the port: after ``first``, one page of each type and top folder in turn, until ``limit``."""
-        entries = self._listing.entries
-        chosen = [path for path in dict.fromkeys(first) if path in entries][: max(limit, 0)]
+        wanted = list(dict.fromkeys(first))
+        known = self._pages(wanted)
+        chosen = [path for path in wanted if path in known][: max(limit, 0)]
         if len(chosen) < limit:
-            taken = set(chosen)
-            rest = self._facts_of([path for path in entries if path not in taken])
-            chosen += [facts.path for facts in _spread(rest)][: limit - len(chosen)]
-        return self._facts_of(chosen)
+            chosen += self._spread(limit - len(chosen), chosen)
+        pages = self._pages(chosen)
+        return [pages[path].facts for path in chosen if path in pages]
 
-    def rank(self, question: str, limit: int) -> list[RankedPage]:
+    def rank(
+        self, question: str, limit: int, history: Sequence[str] = (), passages: int = PASSAGES
+    ) -> list[RankedPage]:
         """See the port."""
-        hits = self._searchable().rank(question, max(limit, 0))
-        facts = self._facts_of([hit.path for hit in hits])
-        return [RankedPage(known, hit.score, hit.passage) for known, hit in zip(facts, hits, strict=True)]
+
+        def look(generation: Generation) -> tuple[ranking.Query, list[Found]]:
+            query = ranking.understand(generation.index, question, history, self._words)
+            return query, ranking.rank(generation.index, query, limit)
+
+        query, found = self._ask(look)
+        for hit in found:
+            self._remember(hit.page)
+        texts = self._passages(found, query, passages)
+        return [RankedPage(hit.page.facts, round(hit.score, 4), texts.get(hit.page.facts.path, "")) for hit in found]
 
     def read(self, path: str) -> str | None:
         """See the port. Only visible pages are there; a file over 2 MiB is cut."""
-        entry = self._listing.entries.get(path)
-        if entry is None:
+        page = self._pages([path]).get(path)
+        if page is None:
             return None
-        found = self._mirror.run(lambda repo: next(_blobs(repo, [entry.blob])))
-        return _decoded(found.data, found.size > len(found.data))[0]
+        return page_text(self._mirror.run(lambda repo: next(read_blobs(repo, [page.blob]))))
 
     def index_text(self, limit: int) -> str:
         """See the port."""
-        blob = self._listing.index_blob
+        blob = self._generation.manifest.index_blob
         if not blob or limit <= 0:
             return ""
         data = self._mirror.run(lambda repo: repo.read(blob, 4 * limit + 3))
-        return _decoded(data, len(data) > 4 * limit)[0][:limit]
+        return decoded(data, is_cut=len(data) > 4 * limit)[0][:limit]
 
     def notes(self, paths: Iterable[str]) -> list[Note]:
         """See the port."""
-        entries = [self._listing.entries[path] for path in dict.fromkeys(paths) if path in self._listing.entries]
-        notes = list(self._listing.notes)
-        for entry, content in zip(entries, self._contents(entries), strict=True):
-            notes += content.page.notes(entry.path)
-            notes += [
-                Note(code=code, path=entry.path, message=f"页面 {entry.path} {text}") for code, text in content.odd
-            ]
-        return notes
+        wanted = list(dict.fromkeys(paths))
+        pages = self._pages(wanted)
+        notes = [Note.model_validate(note) for note in self._generation.manifest.notes]
+        return notes + [note for path in wanted if path in pages for note in pages[path].notes]
 
-    def _searchable(self) -> View:
+    # ------------------------------------------------------------ the index
+
+    def _ask(self, action: Callable[[Generation], T]) -> T:
+        """``action`` on the index; one that turns out to be damaged is built anew and asked once more."""
+        asked = self._generation
+        try:
+            return action(asked)
+        except BrokenIndexError:
+            self._generation = self._store.mend(asked)
+        try:
+            return action(self._generation)
+        except BrokenIndexError as error:
+            raise TransientError(
+                Code.KB_UNREACHABLE,
+                en=f"the index {self._store.folder} stays unusable after a rebuild: {error}",
+                zh=f"本机知识库索引损坏且重建后仍不可用（{self._mirror.remote.name}），请检查 KBW_CACHE_DIR 所在磁盘。",
+            ) from error
+
+    def _pages(self, paths: Sequence[str]) -> dict[str, IndexedPage]:
+        """The given pages, as far as they are visible; the last ones asked for are kept."""
         with self._guard:
-            if self._view is None:
-                entries = list(self._listing.entries.values())
-                facts = self._facts_of([entry.path for entry in entries])
-                self._view = self._make_view(
-                    [
-                        Document(entry.path, entry.blob, known.title, known.keywords, content.page.body)
-                        for entry, known, content in zip(entries, facts, self._contents(entries), strict=True)
-                    ]
-                )
-            return self._view
+            pages = {path: self._known[path] for path in paths if path in self._known}
+        unknown = [path for path in paths if path not in pages]
+        if unknown:
+            found = self._ask(lambda generation: generation.index.pages(unknown))
+            for page in found.values():
+                self._remember(page)
+            pages |= found
+        return pages
 
-    def _facts_of(self, paths: Sequence[str]) -> list[PageFacts]:
+    def _remember(self, page: IndexedPage) -> None:
         with self._guard:
-            new = [self._listing.entries[path] for path in paths if path not in self._facts]
-            for entry, content in zip(new, self._contents(new), strict=True):
-                self._facts[entry.path] = page_facts(entry.path, content.page, entry.catalog)
-            return [self._facts[path] for path in paths]
+            self._known[page.facts.path] = page
+            self._known.move_to_end(page.facts.path)
+            while len(self._known) > _FACTS:
+                self._known.popitem(last=False)
 
-    def _contents(self, entries: Sequence[_Entry]) -> list[_Content]:
-        with self._guard:
-            new = list(dict.fromkeys(entry.blob for entry in entries if entry.blob not in self.content))
-            if new:
-                self.content.update(self._mirror.run(lambda repo: dict(_analysed(repo, new))))
-            return [self.content[entry.blob] for entry in entries]
+    def _spread(self, limit: int, first: Sequence[str]) -> list[str]:
+        known = self._generation.spread(limit, first)
+        if known is not None:
+            return known
+        taken = set(first)
+        every = self._ask(lambda generation: [page.facts.path for page in generation.index.all_pages()])
+        return [path for path in every if path not in taken][:limit]
 
-
-# ---------------------------------------------------------------- what is visible at a commit
-
-
-def _list(repo: BareRepo, commit: str) -> _Listing:
-    if commit == NULL_ID:
-        note = Note(code="KB_EMPTY", message="知识库仓库还是空的，没有任何提交")
-        return _Listing({}, (note,))
-    tree = {entry.path: entry for entry in repo.tree(commit) if entry.kind == "blob" and entry.mode in _FILE_MODES}
-    pages, notes = _pages(tree)
-    index_blob = tree["index.md"].id if "index.md" in tree else ""
-    catalog, problem = _catalog(repo, tree.get("catalog.json"))
-    if catalog is None:
-        fallback = {path: _Entry(path, entry.id, None) for path, entry in sorted(pages.items())}
-        return _Listing(fallback, (problem, *notes), index_blob)
-    entries, missing = {}, 0
-    for raw_path in catalog.positions:
-        path = unicodedata.normalize("NFC", raw_path)
-        if path in pages and path not in entries:
-            entries[path] = _Entry(path, pages[path].id, catalog.entry(raw_path))
-        missing += path not in pages and is_page(path)
-    notes += catalog.notes()
-    if missing:
-        message = f"catalog.json 中有 {missing} 个条目的文件不存在，已跳过"
-        notes.append(Note(code="CATALOG_FILE_MISSING", path="catalog.json", message=message))
-    return _Listing(entries, tuple(notes), index_blob)
-
-
-def _pages(tree: Mapping[str, TreeEntry]) -> tuple[dict[str, TreeEntry], list[Note]]:
-    """Files that can be pages, by NFC path. Of two names that differ only in their Unicode form the NFC one counts."""
-    pages: dict[str, TreeEntry] = {}
-    notes = []
-    for raw_path, entry in tree.items():
-        path = unicodedata.normalize("NFC", raw_path)
-        if not is_page(path):
-            continue
-        if path in pages:
-            message = f"{path} 在仓库中有两个仅 Unicode 形式不同的文件，只读取其中一个"
-            notes.append(Note(code="PATH_AMBIGUOUS", path=path, message=message))
-        if path not in pages or raw_path == path:
-            pages[path] = entry
-    return pages, notes
-
-
-def _catalog(repo: BareRepo, entry: TreeEntry | None) -> tuple[catalog_file.Catalog | None, Note]:
-    """The catalog, or why there is none to go by."""
-
-    def note(code: str, reason: str) -> Note:
-        message = f"catalog.json {reason}，改为列出仓库中的全部 Markdown 页面"
-        return Note(code=code, path="catalog.json", message=message)
-
-    if entry is None:
-        return None, note("CATALOG_MISSING", "不存在")
-    try:
-        catalog = catalog_file.parse(repo.read(entry.id))
-    except catalog_file.CatalogError as error:
-        return None, note("CATALOG_INVALID", error.zh)
-    if "pages" not in catalog.members:
-        return None, note("CATALOG_INVALID", "没有 pages 列表")
-    return catalog, note("", "")
-
-
-# ---------------------------------------------------------------- one page
-
-
-def _analysed(repo: BareRepo, blobs: Sequence[str]) -> Iterator[tuple[str, _Content]]:
-    for found in _blobs(repo, blobs):
-        yield found.id, _analyse(found)
-
-
-def _blobs(repo: BareRepo, blobs: Sequence[str]) -> Iterator[Blob]:
-    """The first 2 MiB of each."""
-    for blob, found in repo.read_many(blobs, MAX_PAGE_BYTES):
-        if found is None:
-            raise DamagedError(f"object {blob} is missing")
-        yield found
-
-
-def _analyse(found: Blob) -> _Content:
-    odd: list[tuple[str, str]] = []
-    cut = found.size > len(found.data)
-    if cut:
-        odd.append(("PAGE_TOO_LARGE", f"超过 {MAX_PAGE_BYTES >> 20} MiB，只读取开头部分"))
-    text, guess = _decoded(found.data, cut)
-    if guess is None:
-        odd.append(("PAGE_BINARY", "是二进制文件，无法作为文本读取"))
-    elif guess:
-        odd.append(("PAGE_ENCODING", f"不是 UTF-8 编码，按 {guess} 解读，可能有误"))
-    return _Content(found.id, read_page(text), tuple(odd))
-
-
-def _decoded(data: bytes, cut: bool) -> tuple[str, str | None]:  # noqa: FBT001  # private, named at each call
-    """Text and the guessed encoding; ``None`` for bytes that are no text. A character cut in half is dropped."""
-    is_utf16 = data[:2] in (b"\xff\xfe", b"\xfe\xff")
-    if not is_utf16 and b"\0" in data[:_BINARY_PROBE]:
-        return "", None
-    for _ in range(4 if cut else 1):
-        decoded = decode(data)
-        if not decoded.guess:
-            break
-        data = data[:-1]
-    return decoded.text, decoded.guess
-
-
-def _spread(pages: Iterable[PageFacts]) -> list[PageFacts]:
-    """One page of each group in turn, a group being a type below a top folder, so that each shows early."""
-    groups: dict[tuple[str, str], list[PageFacts]] = {}
-    for facts in pages:
-        groups.setdefault((facts.type, facts.path.partition("/")[0]), []).append(facts)
-    return [facts for row in zip_longest(*groups.values()) for facts in row if facts is not None]
+    def _passages(self, found: Sequence[Found], query: ranking.Query, count: int) -> dict[str, str]:
+        """The best passage of each of the first hits, until ``count`` of them have one."""
+        texts: dict[str, str] = {}
+        left = [hit.page for hit in found]
+        while left and len(texts) < count:
+            some, left = left[: count - len(texts)], left[count - len(texts) :]
+            blobs = list(dict.fromkeys(page.blob for page in some))
+            files = self._mirror.run(lambda repo, blobs=blobs: {b.id: b for b in read_blobs(repo, blobs)})  # type: ignore[misc]
+            for page in some:
+                if text := best_passage(read_page(page_text(files[page.blob])).body, query.worth):
+                    texts[page.facts.path] = text
+        return texts

@@ -1,0 +1,293 @@
+"""Fills an index folder for one commit: from nothing, or from a neighbour and what differs; must not publish it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import unicodedata
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from tasks.kb.catalog import CatalogError, parse
+from tasks.kb.page import page_facts
+from tasks.kb.paths import is_page
+from worker.adapters.kb_git.catalog_diff import CatalogDiff, changed_entries, flat_spans
+from worker.adapters.kb_git.content import Content, read_contents
+from worker.adapters.kb_git.generation import (
+    CATALOG,
+    MANIFEST,
+    PAGES,
+    SCHEMA,
+    SPANS,
+    Generation,
+    Heads,
+    Manifest,
+    file_marks,
+)
+from worker.adapters.kb_git.git import NULL_ID, TreeEntry
+from worker.adapters.kb_git.mirror import Mirror
+from worker.adapters.kb_git.page_index import IndexedPage, PageIndexWriter
+from worker.adapters.kb_git.visible import CATALOG as CATALOG_FILE
+from worker.adapters.kb_git.visible import FILE_MODES, INDEX, Entry, Listing, entry_object, list_pages, missing_note
+
+_CHUNK = 256
+_MOST_MISSING = 1_000
+_MOST_CHANGES = 3_000
+
+
+class _UnsureError(Exception):
+    """The neighbour does not tell enough: look at everything."""
+
+
+def build(mirror: Mirror, commit: str, base: Generation | None, folder: Path) -> None:
+    """A whole generation for ``commit`` in the empty ``folder``, the manifest last."""
+    if base is not None and base.manifest.size and base.manifest.commit != NULL_ID:
+        try:
+            _update(mirror, commit, base, folder)
+            return
+        except _UnsureError:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+    _build_anew(mirror, commit, folder, base)
+
+
+# ---------------------------------------------------------------- everything looked at
+
+
+def _build_anew(mirror: Mirror, commit: str, folder: Path, base: Generation | None) -> None:
+    listing, catalog = mirror.run(lambda repo: list_pages(repo, commit))
+    known = {page.facts.path: page for page in base.index.all_pages()} if base and base.manifest.size else {}
+    same = {path for path, entry in listing.entries.items() if path in known and _is_same(known[path], entry)}
+    pages = folder / PAGES
+    if base and len(same) > len(known) // 2:
+        _link(base.folder / PAGES, pages)
+        writer = PageIndexWriter(pages, is_new=False)
+    else:
+        same, known, base = set(), {}, None
+        pages.mkdir()
+        writer = PageIndexWriter(pages, is_new=True)
+    for path in known.keys() - listing.entries.keys():
+        writer.drop(path)
+    facts = {path: known[path].facts for path in same}
+    changed = [entry for entry in listing.entries.values() if entry.path not in same]
+    for page in _put(mirror, writer, changed):
+        facts[page.facts.path] = page.facts
+    writer.close()
+    heads = Heads()
+    for path in listing.entries:
+        heads.add(facts[path], is_sorted=False)
+    spans = flat_spans(parse(catalog).spans) if listing.is_plain and catalog else array("Q")
+    manifest = heads.put_into(_manifest(commit, listing))
+    _finish(folder, manifest, base.manifest.files if base else {}, catalog, spans)
+
+
+def _manifest(commit: str, listing: Listing) -> Manifest:
+    return Manifest(
+        schema=SCHEMA,
+        commit=commit,
+        size=len(listing.entries),
+        index_blob=listing.index_blob,
+        catalog_blob=listing.catalog_blob,
+        notes=[note.document() for note in listing.notes],
+        missing=listing.missing[: _MOST_MISSING + 1],
+        is_sorted=listing.is_sorted,
+        is_plain=listing.is_plain,
+    )
+
+
+def _is_same(page: IndexedPage, entry: Entry) -> bool:
+    return page.blob == entry.blob and page.entry == _digest(entry.catalog)
+
+
+def _put(mirror: Mirror, writer: PageIndexWriter, entries: Iterable[Entry]) -> Iterable[IndexedPage]:
+    """Read, analyse and add pages, some at a time."""
+    left = iter(entries)
+    while chunk := list(islice(left, _CHUNK)):
+        blobs = list(dict.fromkeys(entry.blob for entry in chunk))
+        contents = mirror.run(lambda repo, blobs=blobs: read_contents(repo, blobs))  # type: ignore[misc]
+        for entry in chunk:
+            page = _indexed(entry, contents[entry.blob])
+            writer.put(page, contents[entry.blob].page.body)
+            yield page
+
+
+def _indexed(entry: Entry, content: Content) -> IndexedPage:
+    facts = page_facts(entry.path, content.page, entry_object(entry.catalog))
+    return IndexedPage(facts, entry.blob, _digest(entry.catalog), tuple(content.notes(entry.path)))
+
+
+def _digest(entry: bytes | None) -> str:
+    return "" if entry is None else hashlib.blake2b(entry, digest_size=12).hexdigest()
+
+
+# ---------------------------------------------------------------- only what differs
+
+
+@dataclass(frozen=True)
+class _Change:
+    """What differs from the neighbour: files by path, and the catalog, if it does."""
+
+    files: Mapping[str, TreeEntry]
+    catalog: bytes | None
+    diff: CatalogDiff | None
+
+
+def _update(mirror: Mirror, commit: str, base: Generation, folder: Path) -> None:
+    """The neighbour's files linked, the pages that differ put anew. Raises :class:`_UnsureError`."""
+    if not base.manifest.is_plain or len(base.manifest.missing) > _MOST_MISSING:
+        raise _UnsureError
+    change = _look(mirror, commit, base)
+    touched = set(change.files) | (change.diff.gone | change.diff.put.keys() if change.diff else set())
+    touched = {path for path in touched if is_page(path)}
+    if len(touched) > max(_MOST_CHANGES, base.manifest.size // 3):
+        raise _UnsureError
+    before = base.index.pages(sorted(touched))
+    raw = _entries(mirror, change, base, touched, before)
+    blobs = _blobs(mirror, commit, change, touched, before)
+    missing = sorted((set(base.manifest.missing) - touched) | {path for path in raw if path not in blobs})
+    now = [Entry(path, blobs[path], raw[path]) for path in sorted(raw) if path in blobs]
+    _link(base.folder / PAGES, folder / PAGES)
+    writer, heads = PageIndexWriter(folder / PAGES, is_new=False), Heads(base.manifest)
+    for path in before.keys() - {entry.path for entry in now}:
+        writer.drop(path)
+    for page in before.values():
+        heads.drop(page.facts)
+    for page in _put(mirror, writer, now):
+        heads.add(page.facts, is_sorted=base.manifest.is_sorted)
+    writer.close()
+    odd = [note for note in base.manifest.notes if note["code"] != "CATALOG_FILE_MISSING"]
+    manifest = replace(
+        base.manifest,
+        commit=commit,
+        size=base.manifest.size - len(before) + len(now),
+        index_blob=_blob_of(change.files.get(INDEX), base.manifest.index_blob),
+        catalog_blob=_blob_of(change.files.get(CATALOG_FILE), base.manifest.catalog_blob),
+        missing=missing,
+        notes=[*odd, *(note.document() for note in missing_note(len(missing)))],
+    )
+    spans = change.diff.spans if change.diff else base.spans()
+    _finish(folder, heads.put_into(manifest), base.manifest.files, change.catalog, spans, base)
+
+
+def _look(mirror: Mirror, commit: str, base: Generation) -> _Change:
+    old = base.manifest.commit
+    if not mirror.run(lambda repo: repo.has(old)):
+        raise _UnsureError
+    changes = mirror.run(lambda repo: repo.changes(old, commit))
+    if len(changes) > 2 * max(_MOST_CHANGES, base.manifest.size):
+        raise _UnsureError
+    files = {entry.path: entry for entry in changes}
+    if any(not path.isascii() and not unicodedata.is_normalized("NFC", path) for path in files):
+        raise _UnsureError
+    changed = files.get(CATALOG_FILE)
+    if changed is None:
+        return _Change(files, None, None)
+    if not _is_file(changed):
+        raise _UnsureError
+    new = mirror.run(lambda repo: repo.read(changed.id))
+    diff = changed_entries(_old_catalog(mirror, base), base.spans(), new)
+    if diff is None:
+        raise _UnsureError
+    return _Change(files, new, diff)
+
+
+def _old_catalog(mirror: Mirror, base: Generation) -> bytes:
+    try:
+        return (base.folder / CATALOG).read_bytes()
+    except OSError:
+        data = mirror.run(lambda repo: repo.read(base.manifest.catalog_blob))
+        return data.removeprefix(b"\xef\xbb\xbf")
+
+
+def _entries(
+    mirror: Mirror, change: _Change, base: Generation, touched: set[str], before: Mapping[str, IndexedPage]
+) -> dict[str, bytes]:
+    """The catalog entry of each touched path that has one now."""
+    gone, put = (change.diff.gone, change.diff.put) if change.diff else (frozenset[str](), {})
+    known = before.keys() | set(base.manifest.missing)
+    if any(path in known and path not in gone for path in put):
+        raise _UnsureError  # listed twice
+    raw = {path: entry for path, entry in put.items() if path in touched}
+    kept = [path for path in touched if path in known and path not in gone]
+    if kept:
+        data = change.catalog if change.catalog is not None else _old_catalog(mirror, base)
+        try:
+            catalog = parse(data)
+        except CatalogError as error:
+            raise _UnsureError from error
+        raw |= {path: bytes(catalog.raw[catalog.positions[path]]) for path in kept}
+    return raw
+
+
+def _blobs(
+    mirror: Mirror, commit: str, change: _Change, touched: set[str], before: Mapping[str, IndexedPage]
+) -> dict[str, str]:
+    """The file of each touched path that has one now."""
+    blobs = {}
+    for path in touched:
+        if path in change.files:
+            if _is_file(change.files[path]):
+                blobs[path] = change.files[path].id
+        elif path in before:
+            blobs[path] = before[path].blob
+    unknown = [path for path in touched if path not in change.files and path not in before]
+    if unknown:  # listed only now; the file, if there is one, is older
+        tree = mirror.run(lambda repo: repo.tree(commit))
+        by_path = {unicodedata.normalize("NFC", entry.path): entry for entry in tree}
+        blobs |= {path: by_path[path].id for path in unknown if path in by_path and _is_file(by_path[path])}
+    return blobs
+
+
+def _is_file(entry: TreeEntry) -> bool:
+    return entry.kind == "blob" and entry.mode in FILE_MODES
+
+
+def _blob_of(changed: TreeEntry | None, before: str) -> str:
+    if changed is None:
+        return before
+    return changed.id if _is_file(changed) else ""
+
+
+# ---------------------------------------------------------------- files
+
+
+def _link(source: Path, target: Path) -> None:
+    """The files of an index in a second folder. They are never written again, except the lists that are replaced."""
+    target.mkdir()
+    for file in source.iterdir():
+        if file.name.startswith(".tantivy"):
+            continue
+        if file.suffix == ".json":
+            shutil.copyfile(file, target / file.name)
+            continue
+        try:
+            os.link(file, target / file.name)
+        except OSError:  # a file system without hard links
+            shutil.copyfile(file, target / file.name)
+
+
+def _finish(
+    folder: Path,
+    manifest: Manifest,
+    known: Mapping[str, tuple[int, int]],
+    catalog: bytes | None,
+    spans: Sequence[int],
+    base: Generation | None = None,
+) -> None:
+    """Write what stands beside the pages; the manifest, fsynced, makes the folder a generation."""
+    (folder / SPANS).write_bytes(array("Q", spans).tobytes())
+    if manifest.is_plain and catalog is not None:
+        (folder / CATALOG).write_bytes(catalog)
+    elif base is not None and (base.folder / CATALOG).exists():
+        os.link(base.folder / CATALOG, folder / CATALOG)
+    whole = replace(manifest, files=file_marks(folder / PAGES, known))
+    with (folder / MANIFEST).open("wb") as file:
+        file.write(msgspec.json.encode(whole))
+        file.flush()
+        os.fsync(file.fileno())

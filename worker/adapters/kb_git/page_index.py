@@ -1,0 +1,181 @@
+"""Tantivy files that hold the pages of one commit: words by field, and each page's facts; must not know git.
+
+A folder of such files is never changed once others can see it. What ranks before what is decided in ``ranking``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+import tantivy
+
+from tasks.contract.pages import PageFacts
+from tasks.contract.shape import Note
+from tasks.kb.headings import headings
+from worker.adapters.kb_git.terms import count_terms, versions_of
+
+TEXT_FIELDS = ("body", "title", "keywords", "headings", "place")
+ANY_VERSION = "any"
+
+_HEAP_BYTES = 48 << 20
+_FREQ = "freq"
+_BASIC = "basic"
+
+
+class BrokenIndexError(Exception):
+    """The files cannot be read as an index; they are built anew."""
+
+
+@dataclass(frozen=True)
+class IndexedPage:
+    """A visible page as the index keeps it. ``entry``: digest of its catalog entry, ``""`` without one."""
+
+    facts: PageFacts
+    blob: str
+    entry: str = ""
+    notes: tuple[Note, ...] = ()
+
+
+@dataclass(frozen=True)
+class Found:
+    """A page that matched. ``score`` compares only within one answer."""
+
+    page: IndexedPage
+    score: float
+    address: tantivy.DocAddress
+
+
+def _schema() -> tantivy.Schema:
+    builder = tantivy.SchemaBuilder()
+    builder.add_text_field("path", tokenizer_name="raw", index_option=_BASIC)
+    builder.add_text_field("version", tokenizer_name="whitespace", index_option=_BASIC)
+    for name in TEXT_FIELDS:
+        builder.add_text_field(name, tokenizer_name="whitespace", index_option=_FREQ)
+    builder.add_bytes_field("page", stored=True)
+    return builder.build()
+
+
+class PageIndex:
+    """Read access to one folder. Safe for threads; the files stay mapped, so they may be deleted meanwhile."""
+
+    def __init__(self, folder: Path) -> None:
+        with guarded(folder):
+            index = tantivy.Index.open(str(folder))
+            index.config_reader("manual")
+            index.reload()
+            self._searcher = index.searcher()
+        self._folder = folder
+        self.schema = index.schema
+
+    @property
+    def size(self) -> int:
+        """Number of pages."""
+        return int(self._searcher.num_docs)
+
+    def frequency(self, field: str, term: str) -> int:
+        """How many pages hold ``term`` in ``field`` (some of them replaced meanwhile, perhaps)."""
+        return int(self._searcher.doc_freq(field, term))
+
+    def term(self, field: str, term: str) -> tantivy.Query:
+        """Pages with ``term`` in ``field``."""
+        option = _FREQ if field in TEXT_FIELDS else _BASIC
+        return tantivy.Query.term_query(self.schema, field, term, option)
+
+    def search(self, query: tantivy.Query, limit: int) -> list[Found]:
+        """The best pages, best first; equal ones by path."""
+        if limit <= 0 or not self.size:
+            return []
+        with guarded(self._folder):
+            hits = self._searcher.search(query, limit, count=False).hits
+            found = [Found(self._page(address), score, address) for score, address in hits]
+        return sorted(found, key=lambda hit: (-hit.score, hit.page.facts.path))
+
+    def explain(self, query: tantivy.Query, found: Found) -> float:
+        """What ``query`` gives this page."""
+        with guarded(self._folder):
+            try:
+                return float(orjson.loads(query.explain(self._searcher, found.address).to_json())["value"])
+            except ValueError:  # tantivy's way to say that it does not match
+                return 0.0
+
+    def pages(self, paths: Sequence[str]) -> dict[str, IndexedPage]:
+        """The given pages, as far as they are visible."""
+        if not paths:
+            return {}
+        query = tantivy.Query.term_set_query(self.schema, "path", list(paths))
+        return {found.page.facts.path: found.page for found in self.search(query, len(paths))}
+
+    def all_pages(self) -> Iterator[IndexedPage]:
+        """Every page, sorted by path."""
+        for found in self.search(tantivy.Query.all_query(), self.size):
+            yield found.page
+
+    def _page(self, address: tantivy.DocAddress) -> IndexedPage:
+        stored = orjson.loads(bytes(self._searcher.doc(address).get_first("page") or b"{}"))
+        notes = tuple(Note.model_validate(note) for note in stored.get("notes", ()))
+        return IndexedPage(PageFacts.model_validate(stored["facts"]), stored["blob"], stored["entry"], notes)
+
+
+class PageIndexWriter:
+    """Changes one folder that nobody else sees yet."""
+
+    def __init__(self, folder: Path, *, is_new: bool) -> None:
+        with guarded(folder):
+            index = tantivy.Index(_schema(), str(folder), reuse=False) if is_new else tantivy.Index.open(str(folder))
+            self._writer = index.writer(heap_size=_HEAP_BYTES, num_threads=1)
+        self._folder = folder
+        self._is_new = is_new
+
+    def put(self, page: IndexedPage, body: str) -> None:
+        """Add a page, in place of an earlier one at its path."""
+        facts = page.facts
+        document = tantivy.Document()
+        document.add_text("path", facts.path)
+        document.add_text("body", _joined([body]))
+        document.add_text("title", _joined([facts.title]))
+        document.add_text("keywords", _joined(facts.keywords))
+        document.add_text("headings", _joined(heading.text for heading in headings(body)))
+        document.add_text("place", _joined([facts.path.removesuffix(".md")]))
+        labels = [facts.title, *map(str, facts.project_ids), *facts.keywords]
+        if versions := versions_of(facts.path, labels):
+            document.add_text("version", " ".join([ANY_VERSION, *sorted(versions)]))
+        stored: dict[str, object] = {"facts": facts.document(), "blob": page.blob, "entry": page.entry}
+        if page.notes:
+            stored["notes"] = [note.document() for note in page.notes]
+        document.add_bytes("page", orjson.dumps(stored))
+        with guarded(self._folder):
+            if not self._is_new:
+                self._writer.delete_documents_by_term("path", facts.path)
+            self._writer.add_document(document)
+
+    def drop(self, path: str) -> None:
+        """Forget a page."""
+        with guarded(self._folder):
+            self._writer.delete_documents_by_term("path", path)
+
+    def close(self) -> None:
+        """Write everything out; the folder is complete afterwards."""
+        with guarded(self._folder):
+            self._writer.commit()
+            self._writer.wait_merging_threads()
+
+
+@contextmanager
+def guarded(folder: Path) -> Iterator[None]:
+    """Whatever tantivy says about broken files, as one error; its panics are no ``Exception`` for Python."""
+    try:
+        yield
+    except (ValueError, OSError, KeyError) as error:
+        raise BrokenIndexError(f"{folder.name}: {type(error).__name__}: {error}"[:300]) from error
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":
+            raise BrokenIndexError(f"{folder.name}: {error}"[:300]) from error
+        raise
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return " ".join(count_terms("\n".join(texts)).elements())

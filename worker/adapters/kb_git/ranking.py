@@ -1,0 +1,99 @@
+"""Which pages answer a question best: field weights, versions, passages; must not read files or git.
+
+A term counts by BM25 in the body and adds a fixed boost for each other field that holds it, both times its rarity: a
+page about the thing comes before one that mentions it often.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import tantivy
+
+from worker.adapters.kb_git.page_index import ANY_VERSION, Found, PageIndex
+from worker.adapters.kb_git.terms import Words, family, question_terms, shortened, versions_asked
+
+BOOSTS: Mapping[str, float] = {"title": 2.0, "keywords": 0.7, "headings": 0.6, "place": 0.6}
+
+_OTHER_VERSION = 0.6
+_NO_VERSION = 0.85
+_OLDER_VERSION = 0.9
+_SPARE = 4
+
+
+@dataclass(frozen=True)
+class Query:
+    """A question made ready for one index. ``worth``: what each of its terms tells, by rarity there."""
+
+    worth: Mapping[str, float]
+    versions: Sequence[str]
+    fields: Mapping[str, tantivy.Query] = field(default_factory=dict)
+
+
+def understand(index: PageIndex, question: str, history: Sequence[str] = (), words: Words | None = None) -> Query:
+    """What ``question`` asks of this index."""
+    worth: dict[str, float] = {}
+    clauses: dict[str, list[tantivy.Query]] = {"body": [], **{name: [] for name in BOOSTS}}
+    for term, weight in question_terms(question, history, words).items():
+        known = {name: index.frequency(name, term) for name in clauses}
+        if not any(known.values()):
+            continue
+        pages = max(known.values())
+        worth[term] = weight * math.log(1 + (index.size - pages + 0.5) / (pages + 0.5)) if pages <= index.size else 0.01
+        for name, count in known.items():
+            if count and name == "body":
+                clauses[name].append(tantivy.Query.boost_query(index.term(name, term), weight))
+            elif count:
+                clauses[name].append(
+                    tantivy.Query.const_score_query(index.term(name, term), worth[term] * BOOSTS[name])
+                )
+    asked = [
+        next((v for v in shortened(version) if index.frequency("version", v)), "")
+        for version in versions_asked(question)
+    ]
+    return Query(worth, [version for version in asked if version], {k: _any(v) for k, v in clauses.items() if v})
+
+
+def rank(index: PageIndex, query: Query, limit: int) -> list[Found]:
+    """The best pages, best first; none without any of the terms."""
+    if not query.fields or limit <= 0:
+        return []
+    everything = _any(list(query.fields.values()))
+    if not query.versions:
+        return _newest_first(index.search(everything, _SPARE * limit))[:limit]
+    asked = _any([index.term("version", version) for version in query.versions])
+    versioned = index.term("version", ANY_VERSION)
+    must, no = tantivy.Occur.Must, tantivy.Occur.MustNot
+    parts = [
+        ([(must, everything), (must, tantivy.Query.const_score_query(asked, 0.0))], 1.0),
+        ([(must, everything), (no, versioned)], _NO_VERSION),
+        ([(must, everything), (must, tantivy.Query.const_score_query(versioned, 0.0)), (no, asked)], _OTHER_VERSION),
+    ]
+    found = [
+        Found(hit.page, hit.score * factor, hit.address)
+        for clauses, factor in parts
+        for hit in index.search(tantivy.Query.boolean_query(clauses), limit)
+    ]
+    return _sorted(found)[:limit]
+
+
+def _newest_first(found: Sequence[Found]) -> list[Found]:
+    """Of the versions of one page the newest stands for all: the others, nearly equal, come further down."""
+    newest: dict[str, tuple[int, ...]] = {}
+    kin = [family(hit.page.facts.path) for hit in found]
+    for name, version in kin:
+        newest[name] = max(newest.get(name, ()), version)
+    return _sorted(
+        hit if version == newest[name] else Found(hit.page, hit.score * _OLDER_VERSION, hit.address)
+        for hit, (name, version) in zip(found, kin, strict=True)
+    )
+
+
+def _sorted(found: Iterable[Found]) -> list[Found]:
+    return sorted(found, key=lambda hit: (-hit.score, hit.page.facts.path))
+
+
+def _any(queries: Sequence[tantivy.Query]) -> tantivy.Query:
+    return tantivy.Query.boolean_query([(tantivy.Occur.Should, query) for query in queries])
