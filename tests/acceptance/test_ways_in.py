@@ -226,6 +226,17 @@ def test_without_a_token_http_is_off(tmp_path: Path) -> None:
         assert system.stop(up) == 0
 
 
+def test_a_tree_with_http_stops_cleanly_under_a_client_that_stays(tmp_path: Path) -> None:
+    port = _free_port()
+    with running_system(tmp_path, KBW_HTTP_TOKEN=HTTP_TOKEN, KBW_HTTP_ADDR=f"127.0.0.1:{port}") as system:
+        up = system.start("up")
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+            wait_for(lambda: _answers(client), 30.0, system.tail)
+            with socket.create_connection(("127.0.0.1", port)) as staying:
+                staying.sendall(b"POST /jobs HTTP/1.1\r\nHost: x\r\n")
+                assert system.stop(up) == 0
+
+
 # ---------------------------------------------------------------- Celery, and a server that forgets everything
 
 

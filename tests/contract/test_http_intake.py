@@ -7,6 +7,7 @@ import logging
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
@@ -168,6 +169,22 @@ def test_jobs_are_listed_newest_first_by_state(served: Served, number: str) -> N
             "&".join(["a=1"] * 50),
         ):
             assert client.get(f"/jobs?{query}").status_code == 400, query
+
+
+def test_of_many_at_once_one_is_new_and_other_content_conflicts(served: Served, number: str) -> None:
+    bodies = [payload(number), payload(number, question="另一个？")]
+
+    def post(turn: int) -> tuple[int, int]:
+        with served.client() as client:
+            return turn % 2, client.post("/jobs", json=bodies[turn % 2]).status_code
+
+    with ThreadPoolExecutor(12) as threads:
+        codes = list(threads.map(post, range(24)))
+    (winner,) = [content for content, code in codes if code == 202]
+    assert {code for content, code in codes if content == winner} == {200, 202}
+    assert {code for content, code in codes if content != winner} == {409}
+    kept = served.world.folders.open(f"query-c{number}-m{number}").read("payload.json")
+    assert json.loads(kept or b"null") == bodies[winner]
 
 
 # ---------------------------------------------------------------- refusals
@@ -426,6 +443,27 @@ def test_logs_hold_neither_tokens_nor_questions(served: Served, number: str, cap
     assert "绝密" not in ours
     assert TOKEN not in ours
     assert "wrong-token-zz" not in ours
+
+
+def test_a_taken_port_is_tried_again(served: Served) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        world, port = served.world, holder.getsockname()[1]
+        jobs = JobsApi(world.intake, world.records.views, world.refusals, world.mask)
+        probes = Probes(live=lambda: Probe(ok=True), ready=lambda: Probe(ok=True), metrics=str)
+        server, stop = HttpServer(Address("127.0.0.1", port), jobs, probes, TOKEN, rebind_s=0.1), Event()
+        thread = Thread(target=server.run, args=(stop,))
+        thread.start()
+        time.sleep(0.4)
+        assert server.bound is None
+    limit = time.monotonic() + 5
+    while server.bound is None:
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+    stop.set()
+    thread.join(10)
+    assert not thread.is_alive()
 
 
 @pytest.mark.parametrize(

@@ -121,9 +121,17 @@ class HttpServer:
     """Serves until ``stop`` is set; a taken port is told and tried again, the other ways in go on meanwhile."""
 
     def __init__(
-        self, address: Address, jobs: JobsApi, probes: Probes, token: str, *, times: Times | None = None
+        self,
+        address: Address,
+        jobs: JobsApi,
+        probes: Probes,
+        token: str,
+        *,
+        times: Times | None = None,
+        rebind_s: float = REBIND_S,
     ) -> None:
         self._address = address
+        self._rebind_s = rebind_s
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="http")
         self._app = HttpApp(jobs, probes, token, self._threads, times)
         self.bound: tuple[str, int] | None = None
@@ -136,15 +144,15 @@ class HttpServer:
                 listener = _listen(self._address)
             except OSError as error:
                 place = f"{self._address.host}:{self._address.port}"
-                reason = f"{error.strerror}: {place} (KBW_HTTP_ADDR); tried again every {REBIND_S:g} s"
+                reason = f"{error.strerror}: {place} (KBW_HTTP_ADDR); tried again every {self._rebind_s:g} s"
                 log.warning("http.not_listening", extra={"kbw": {"reason": reason}})
-                stop.wait(REBIND_S)
+                stop.wait(self._rebind_s)
                 continue
             try:
                 asyncio.run(self._serve(listener, stop, protocol))
             except Exception:
                 log.exception("http.failed")
-                stop.wait(REBIND_S)
+                stop.wait(self._rebind_s)
             finally:
                 listener.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
