@@ -13,7 +13,7 @@ from tasks.accept import Intake
 from tasks.base import Fleet
 from tasks.contract.context import Limits
 from tasks.pipeline import Pipeline
-from tasks.ports import Ports, ResultSink
+from tasks.ports import MaterialDesk, MaterialSource, Ports, ResultSink
 from tasks.registry import QUEUES, pipeline_of
 from worker.adapters.attachments.cache import PreviewCache
 from worker.adapters.attachments.reader import ChildProcessReader
@@ -25,9 +25,15 @@ from worker.adapters.job_store.streams import JobStreams
 from worker.adapters.kb_git.committer import Committer
 from worker.adapters.kb_git.mirror import Mirrors
 from worker.adapters.kb_git.snapshot import GitKbReader
+from worker.adapters.kb_git.terms import Synonyms
 from worker.adapters.model.factory import ModelConfig, ProbedDriver, build_driver
 from worker.adapters.publish.result_file import ResultFileSink
 from worker.adapters.publish.result_stream import FileAndStreamSink
+from worker.adapters.weknora.absence import RememberedAbsence
+from worker.adapters.weknora.local_md import LocalCards
+from worker.adapters.weknora.mcp import WeknoraMcp
+from worker.adapters.weknora.mcp_session import McpServer, McpSession
+from worker.adapters.weknora.rest import WeknoraRest
 from worker.clock import SystemClock
 from worker.counting import CountedModel, CountedWriter
 from worker.gauges import Gauges
@@ -36,10 +42,11 @@ from worker.intake.refusal import Refusals
 from worker.intake.shared_dir import SharedDirScanner
 from worker.intake.stream import DeadLetters, StreamIntake
 from worker.masking import SecretMask
+from worker.material_rules import load_material_rules
 from worker.paths import OWN_FOLDER, AllowedRoots
 from worker.reconciler import Chore
 from worker.repositories import RepositoryRules
-from worker.settings import Settings, SettingsError
+from worker.settings import Settings, SettingsError, config_dir, config_dir
 from worker.upkeep import FolderWatch, Upkeep, prune, told_of
 
 DAY_S = 86_400
@@ -105,7 +112,7 @@ class Workshop:
     @cached_property
     def kb(self) -> GitKbReader:
         """Reads repositories."""
-        return GitKbReader(self.mirrors)
+        return GitKbReader(self.mirrors, search_words(self.settings))
 
     @cached_property
     def writer(self) -> Committer:
@@ -162,6 +169,54 @@ class Workshop:
             fresh_kb=fresh_kb,
             session_mode=self.settings.model.session_mode,
             model_timeout_s=self.settings.model.timeout_s,
+            material=self.material,
+        )
+
+    @cached_property
+    def material(self) -> MaterialDesk:
+        """Material retrieval: WeKnora, if one is configured, and the local files, if their folder is."""
+        settings = self.settings.material
+        local = Path(settings.local_dir).expanduser() if settings.local_dir else None
+        source = self._weknora()
+        return MaterialDesk(
+            rules=load_material_rules(config_dir(self.settings), settings),
+            weknora=RememberedAbsence(source, self.clock) if source else None,
+            local=LocalCards(local, match_count=settings.match_count) if local else None,
+        )
+
+    def _weknora(self) -> MaterialSource | None:
+        material = self.settings.material
+        over_mcp = bool(material.mcp_url or material.mcp_command) and material.via != "rest"
+        if over_mcp:
+            key = material.api_key.get_secret_value()
+            server = McpServer(
+                url=material.mcp_url,
+                token=material.mcp_token.get_secret_value(),
+                command=material.mcp_command,
+                environment={"WEKNORA_BASE_URL": material.url, "WEKNORA_API_KEY": key} if material.url else {},
+            )
+            return WeknoraMcp(
+                McpSession(server),
+                self.clock,
+                match_count=material.match_count,
+                vector_threshold=material.vector_threshold,
+                answers=material.answers,
+            )
+        return self.weknora_rest() if material.url and material.via != "mcp" else None
+
+    def weknora_rest(self, *, ingest: bool = False) -> WeknoraRest:
+        """WeKnora over REST; ``ingest``: with the key of the production side. Raises :class:`SettingsError`."""
+        material = self.settings.material
+        if not material.url:
+            raise SettingsError("KBW_WEKNORA_URL is not set: WeKnora's REST base URL, ends in /api/v1")
+        key = (material.ingest_key.get_secret_value() if ingest else "") or material.api_key.get_secret_value()
+        return WeknoraRest(
+            material.url,
+            key,
+            self.clock,
+            match_count=material.match_count,
+            vector_threshold=material.vector_threshold,
+            answers=material.answers,
         )
 
     @cached_property
@@ -309,6 +364,12 @@ def workshop(settings: Settings, shared_dir: Path | None = None) -> Workshop:
             raise SettingsError("OPENCLAW_SHARED_DIR is not set: the directory shared with the backend")
         shared_dir = Path(settings.shared.directory).expanduser()
     return Workshop(settings, shared_dir.absolute())
+
+
+def search_words(settings: Settings) -> Synonyms:
+    """Words of equal meaning for the search; none when the file is not there."""
+    file = config_dir(settings) / "synonyms.txt"
+    return Synonyms.read(file.read_text(encoding="utf-8")) if file.is_file() else Synonyms()
 
 
 def worker_name(chance: str) -> str:

@@ -14,6 +14,7 @@ import click
 
 from worker import __version__
 from worker.command import AS_JSON, STATES, duration, fail, settings_with_logging, told
+from worker.command_material import MATERIAL_COMMANDS
 from worker.command_operator import OPERATOR_COMMANDS
 
 EXISTING_FILE = click.Path(path_type=Path, dir_okay=False)
@@ -229,8 +230,8 @@ def say_result(work: Callable[[], tuple[bool, str]]) -> None:
     sys.exit(0 if success else 1)
 
 
-for operator_command in OPERATOR_COMMANDS:
-    main.add_command(operator_command)
+for added in (*OPERATOR_COMMANDS, *MATERIAL_COMMANDS):
+    main.add_command(added)
 
 if __name__ == "__main__":
     main(prog_name="kbw")

@@ -188,6 +188,60 @@ class HttpSettings(_Area):
     )
 
 
+class MaterialSettings(_Area):
+    """WeKnora and material retrieval."""
+
+    mcp_url: str = Field(
+        default="", alias="KBW_WEKNORA_MCP_URL", description="WeKnora's MCP server, streamable HTTP (ends in /mcp)"
+    )
+    mcp_token: SecretStr = Field(
+        default=SecretStr(""), alias="KBW_WEKNORA_MCP_TOKEN", description="bearer token of that MCP server"
+    )
+    mcp_command: str = Field(
+        default="",
+        alias="KBW_WEKNORA_MCP_COMMAND",
+        description="command of an MCP server on stdio, when there is no URL; it gets KBW_WEKNORA_URL and the key",
+    )
+    url: str = Field(default="", alias="KBW_WEKNORA_URL", description="WeKnora REST base URL, ends in /api/v1")
+    api_key: SecretStr = Field(
+        default=SecretStr(""), alias="KBW_WEKNORA_API_KEY", description="REST key that may retrieve"
+    )
+    ingest_key: SecretStr = Field(
+        default=SecretStr(""),
+        alias="KBW_WEKNORA_INGEST_KEY",
+        description="REST key that may ingest, for `kbw faq` only; default: the one that may retrieve",
+    )
+    via: Literal["", "mcp", "rest"] = Field(
+        default="", alias="KBW_WEKNORA_VIA", description="mcp | rest; unset: MCP if configured, else REST"
+    )
+    kb_id: str = Field(
+        default="MCN极致事件素材库", alias="KBW_WEKNORA_KB", description="base when a payload names none, by name"
+    )
+    match_count: int = Field(
+        default=3, ge=1, le=5, alias="KBW_WEKNORA_MATCH_COUNT", description="cards one search may bring"
+    )
+    vector_threshold: float = Field(
+        default=0.5, ge=0, le=1, alias="KBW_WEKNORA_THRESHOLD", description="least cosine similarity of a card"
+    )
+    answers: Literal["first", "all"] = Field(
+        default="first", alias="KBW_WEKNORA_ANSWERS", description="first | all: what of a card's answers is read"
+    )
+    timeout_s: float = Field(
+        default=15.0, gt=0, alias="KBW_WEKNORA_TIMEOUT_S", description="seconds for one search, probe included"
+    )
+    max_searches: int = Field(
+        default=3, ge=1, le=20, alias="KBW_MATERIAL_MAX_SEARCHES", description="searches of one material task"
+    )
+    on_zero: Literal["guidance", "local_md"] = Field(
+        default="guidance",
+        alias="KBW_MATERIAL_ON_ZERO",
+        description="guidance | local_md: what stands for a node without a hit",
+    )
+    local_dir: str = Field(
+        default="", alias="KBW_MATERIAL_DIR", description="folder that holds references/素材库/*.md, read only"
+    )
+
+
 class LimitSettings(_Area):
     """``analysisLimits`` and the other budgets of the contract."""
 
@@ -258,6 +312,7 @@ class Settings(BaseModel):
     job: JobSettings
     worker: WorkerSettings
     http: HttpSettings
+    material: MaterialSettings
     limits: LimitSettings
     origins: dict[str, Literal["environment", "file"]]
 
@@ -309,6 +364,7 @@ _AREAS: dict[str, type[_Area]] = {
     "job": JobSettings,
     "worker": WorkerSettings,
     "http": HttpSettings,
+    "material": MaterialSettings,
     "limits": LimitSettings,
 }
 

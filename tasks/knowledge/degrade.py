@@ -22,7 +22,7 @@ class Step(StrEnum):
     USE = "use"
     LOCAL_MD = "local_md"
     GUIDANCE = "guidance"
-    OFF = "off"
+    OFF = "feature_off"  # a bare `off` is a boolean in YAML
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""WeKnora and the local files that stand in for it; must not decide what follows a search."""

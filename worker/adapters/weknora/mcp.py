@@ -1,0 +1,88 @@
+"""WeKnora over MCP, the tool ``hybrid_search`` only; never ``chat``, which would sum a card up.
+
+Over MCP every failure looks alike (facts/knowledge-weknora.md A2), so a failed search is followed by one probe.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Protocol
+
+from tasks.knowledge.found import Found, Status
+from tasks.ports import Clock
+from worker.adapters.weknora.results import Answers, WeknoraFault, found_in
+
+SEARCH, PROBE = "hybrid_search", "list_knowledge_bases"
+
+
+class ToolCalls(Protocol):
+    """A session with an MCP server: one call of a tool gives the text of its answer."""
+
+    def call(self, tool: str, arguments: dict[str, Any], *, timeout: float) -> str:
+        """Raises :class:`WeknoraFault`; ``BAD_RESPONSE`` when the tool itself says that it failed."""
+
+
+class WeknoraMcp:
+    """Searches by tool calls; the base is given by its name, the server resolves it."""
+
+    name = "weknora"
+
+    def __init__(
+        self,
+        session: ToolCalls,
+        clock: Clock,
+        *,
+        match_count: int = 3,
+        vector_threshold: float = 0.5,
+        answers: Answers = "first",
+    ) -> None:
+        self._session = session
+        self._clock = clock
+        self._match_count = match_count
+        self._threshold = vector_threshold
+        self._answers = answers
+
+    def find(self, kb_id: str, question: str, *, timeout: float) -> Found:
+        """Cards within ``timeout`` seconds, the probe after a failure included."""
+        until = self._clock.monotonic() + timeout
+        arguments = {
+            "kb_id": kb_id,
+            "query": question,
+            "match_count": self._match_count,
+            "vector_threshold": self._threshold,
+        }
+        try:
+            return found_in(_object(self._session.call(SEARCH, arguments, timeout=timeout)), self._answers)
+        except WeknoraFault as fault:
+            if fault.status is not Status.BAD_RESPONSE:
+                return Found(fault.status, detail=fault.detail)
+        return self._probed(kb_id, max(0.05, until - self._clock.monotonic()))
+
+    def _probed(self, kb_id: str, timeout: float) -> Found:
+        """Why the search failed: the server behind is down, it has no such base, or it cannot search."""
+        try:
+            document = _object(self._session.call(PROBE, {}, timeout=timeout))
+        except WeknoraFault as fault:
+            status = Status.UNAVAILABLE if fault.status is Status.BAD_RESPONSE else fault.status
+            return Found(status, detail=f"{SEARCH} failed and so did {PROBE}")
+        if kb_id.casefold() not in _names(document):
+            return Found(Status.KB_NOT_FOUND, detail=f"no knowledge base {kb_id!r}")
+        return Found(Status.UNAVAILABLE, detail=f"{SEARCH} failed although the base is there")
+
+
+def _object(text: str) -> dict[str, Any]:
+    """Servers before 1.1 told errors as a successful text: what is no JSON object is a failure."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        raise WeknoraFault(Status.BAD_RESPONSE, "the tool's answer is no JSON") from None
+    if not isinstance(document, dict) or document.get("success") is False or "error" in document:
+        raise WeknoraFault(Status.BAD_RESPONSE, "the tool's answer is an error")
+    return document
+
+
+def _names(document: dict[str, Any]) -> set[str]:
+    data = document.get("data")
+    rows = data if isinstance(data, list) else []
+    flat = [row.get("knowledge_base", row) for row in rows if isinstance(row, dict)]
+    return {str(row.get(key)).casefold() for row in flat if isinstance(row, dict) for key in ("id", "name")}
