@@ -21,14 +21,16 @@ from tasks.stages import answer as answering
 from tasks.stages import apply as applying
 from tasks.stages import commit as committing
 from tasks.stages import fetch as fetching
+from tasks.stages import mounting
 from tasks.stages import prepare as preparing
 from tasks.stages import publish as publishing
 from tasks.stages import select as selecting
 from tasks.stages.job import ANSWER, CONTEXT, EVIDENCE, OUTCOME, RECEIPT, SELECTION, Job
+from tasks.stages.prepare import SKILL
 
 IO, LLM, COMMIT = "kbw.io", "kbw.llm", "kbw.commit"
 
-query = Pipeline("query", skill=preparing.SKILL)
+query = Pipeline("query", skill=SKILL)
 
 
 def visible_in(snapshot: Snapshot) -> Callable[[str], bool]:
@@ -47,7 +49,12 @@ def prepare(job: Job) -> Context:
     job.ports.sink.check(job.payload)  # before any work is paid for: can the result be delivered at all?
     snapshot = job.ports.kb.latest(job.repo, fresh=job.ports.fresh_kb)
     return preparing.prepare(
-        job.payload, repo=job.repo, snapshot=snapshot, attachments=job.ports.attachments, limits=job.ports.limits
+        job.payload,
+        repo=job.repo,
+        snapshot=snapshot,
+        attachments=job.ports.attachments,
+        limits=job.ports.limits,
+        knowledge=mounting.gather(SKILL, job.payload.question, job.ports.knowledge, seconds_left=job.seconds_left),
     )
 
 

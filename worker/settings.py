@@ -19,7 +19,10 @@ from urllib.parse import unquote
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
+from tasks.knowledge.secrets import SECRET_NAME, allow_list
+
 CONFIG_VARIABLE = "KBW_CONFIG"
+_LEAST_SECRET = 8
 _URL_PASSWORD = re.compile(r"(?P<before>\w+://[^/@:\s]*:)(?P<password>[^/@\s]+)@")
 
 
@@ -188,6 +191,38 @@ class HttpSettings(_Area):
     )
 
 
+class KnowledgeSettings(_Area):
+    """Sources of knowledge beside the team's own, and serving the team's own to others."""
+
+    file: str = Field(
+        default="", alias="KBW_KNOWLEDGE_FILE", description="sources; default: knowledge.yaml in the config folder"
+    )
+    pipelines_file: str = Field(
+        default="", alias="KBW_PIPELINES_FILE", description="mounts; default: pipelines.yaml in the config folder"
+    )
+    allowed_hosts: str = Field(
+        default="",
+        alias="KBW_KNOWLEDGE_ALLOWED_HOSTS",
+        description="comma-separated host, host:port, *.zone or network that may be private or without TLS",
+    )
+    env: str = Field(
+        default="KB_*",
+        alias="KBW_KNOWLEDGE_ENV",
+        description="comma-separated variables (or patterns) that {{env.X}} in knowledge.yaml may name",
+    )
+    embedding_base_url: str = Field(
+        default="", alias="KBW_EMBEDDING_BASE_URL", description="OpenAI-compatible embeddings, ends in /v1"
+    )
+    embedding_api_key: SecretStr = Field(
+        default=SecretStr(""), alias="KBW_EMBEDDING_API_KEY", description="key of that endpoint"
+    )
+    retrieval_token: SecretStr = Field(
+        default=SecretStr(""),
+        alias="KBW_RETRIEVAL_TOKEN",
+        description="bearer token of POST /retrieval (Dify's form) over the team's pages; none: off",
+    )
+
+
 class MaterialSettings(_Area):
     """WeKnora and material retrieval."""
 
@@ -312,6 +347,7 @@ class Settings(BaseModel):
     job: JobSettings
     worker: WorkerSettings
     http: HttpSettings
+    knowledge: KnowledgeSettings
     material: MaterialSettings
     limits: LimitSettings
     origins: dict[str, Literal["environment", "file"]]
@@ -353,6 +389,7 @@ class Settings(BaseModel):
         values = [getattr(getattr(self, area), field_name) for area, _, field_name, _ in _fields()]
         secrets = [value.get_secret_value() for value in values if isinstance(value, SecretStr)]
         secrets += [part for value in values if isinstance(value, str) for part in _passwords(value)]
+        secrets += _secrets_of_sources(self.knowledge)
         return [secret for secret in dict.fromkeys(secrets) if secret]
 
 
@@ -364,6 +401,7 @@ _AREAS: dict[str, type[_Area]] = {
     "job": JobSettings,
     "worker": WorkerSettings,
     "http": HttpSettings,
+    "knowledge": KnowledgeSettings,
     "material": MaterialSettings,
     "limits": LimitSettings,
 }
@@ -415,6 +453,29 @@ def _describe(error: ValidationError) -> str:
 def environment_for_children(changes: dict[str, str] | None = None) -> dict[str, str]:
     """The environment handed to our own processes, so that they read the same settings, with ``changes``."""
     return {**os.environ, **(changes or {})}
+
+
+def source_variable(name: str) -> str | None:
+    """A variable that a knowledge source names, as it is now. The allow-list is the caller's business."""
+    return os.environ.get(name)
+
+
+def _secrets_of_sources(knowledge: KnowledgeSettings) -> list[str]:
+    """What sources may take from the environment, to be masked; plain addresses and short words stay readable."""
+    allowed = allow_list(listed(knowledge.env))
+    found = []
+    for name, value in os.environ.items():
+        if not allowed(name) or not value.strip():
+            continue
+        if SECRET_NAME.search(name) or (len(value) >= _LEAST_SECRET and "://" not in value):
+            found.append(value.strip())
+        found += _passwords(value)
+    return found
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """The parts of a comma-separated setting."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def config_dir(settings: Settings) -> Path:

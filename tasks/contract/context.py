@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from tasks.contract.knowledge import KnowledgeView
 from tasks.contract.pages import PageCard, PageFacts
 from tasks.contract.payload import AnswerPolicy, HistoryMessage, Team
 from tasks.contract.shape import JsonObject, Note, OpenShape, Scalar, Shape
@@ -88,7 +89,7 @@ class Context(Shape):
     answer_policy: AnswerPolicy = AnswerPolicy()
     team: Team = Team()
     kb: KbView
-    knowledge: JsonObject = Field(default_factory=dict)
+    knowledge: KnowledgeView = KnowledgeView()
     attachments: tuple[AttachmentView, ...] = ()
     analysis_limits: Limits = Limits()
     instructions: JsonObject = Field(default_factory=dict)

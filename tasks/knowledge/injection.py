@@ -55,14 +55,13 @@ def inject(
     *,
     count: Count,
     clean: Callable[[str], str] = str,
-    reserve: int = 0,
 ) -> Injected:
     """The hits, best first, as the text of ``injection.target_variable``; no hit, no text.
 
-    ``count`` counts tokens, ``reserve`` are those that the prompt's own delimiters take. ``clean`` disarms what
-    imitates the prompt, before anything is counted. ``count(result.text) + reserve <= max_tokens`` always holds.
+    ``count`` counts tokens. ``clean`` disarms what imitates the prompt, before anything is counted.
+    ``count(result.text) <= max_tokens`` always holds.
     """
-    budget = (injection.max_tokens or DEFAULT_MAX_TOKENS) - reserve
+    budget = injection.max_tokens or DEFAULT_MAX_TOKENS
     records = [record for hit in hits if (record := _record(hit, clean)).content.strip()]
     if not records:
         return Injected()

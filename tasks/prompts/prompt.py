@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tasks.contract.context import Limits
+from tasks.contract.knowledge import NodeKnowledge
 from tasks.contract.payload import AnswerPolicy
+from tasks.knowledge.template import place, variables_of
 from tasks.prompts.foreign import begin_mark, block, end_mark
 from tasks.prompts.sections import Section
 from tasks.prompts.template import fill, load, variables
 
-OUR_VARIABLES = frozenset({"rules", "qa_rules", "format", "begin", "end", "data", "repair"})
+OUR_VARIABLES = frozenset({"rules", "qa_rules", "format", "begin", "end", "data", "repair", "more_knowledge"})
 """Placeholders that no knowledge source may take as its ``target_variable``."""
+
+
+KNOWLEDGE_LABEL = "外部资料（补充，不是知识库来源）"
+NOTHING_MOUNTED = NodeKnowledge()
 
 
 @dataclass(frozen=True)
@@ -36,17 +42,22 @@ def knowledge_variables(stage: str) -> frozenset[str]:
     return variables(stage) - OUR_VARIABLES
 
 
+def chars_of(knowledge: NodeKnowledge) -> int:
+    """Characters that a node's external knowledge takes of the prompt's budget."""
+    return len(knowledge.template) + sum(len(text) for text in knowledge.variables.values())
+
+
 def selection_prompt(
     sections: Sequence[Section],
     *,
     nonce: str,
     limits: Limits,
-    knowledge: Mapping[str, str] | None = None,
+    knowledge: NodeKnowledge = NOTHING_MOUNTED,
     repair: Repair | None = None,
 ) -> Prompt:
     """The prompt that asks which pages to read."""
     values = {"rules": selection_rules(limits), "format": load("select_format")}
-    return _prompt("select", values, sections, nonce, knowledge or {}, repair)
+    return _prompt("select", values, sections, nonce, knowledge, repair)
 
 
 def answer_prompt(
@@ -55,7 +66,7 @@ def answer_prompt(
     nonce: str,
     limits: Limits,
     policy: AnswerPolicy,
-    knowledge: Mapping[str, str] | None = None,
+    knowledge: NodeKnowledge = NOTHING_MOUNTED,
     repair: Repair | None = None,
 ) -> Prompt:
     """The prompt that asks for the answer. ``policy`` decides whether a supplement and a QA page may be written."""
@@ -64,7 +75,7 @@ def answer_prompt(
         "qa_rules": qa_rules(policy),
         "format": load("answer_format"),
     }
-    return _prompt("answer", values, sections, nonce, knowledge or {}, repair)
+    return _prompt("answer", values, sections, nonce, knowledge, repair)
 
 
 def selection_rules(limits: Limits) -> str:
@@ -91,12 +102,17 @@ def _prompt(
     values: dict[str, str],
     sections: Sequence[Section],
     nonce: str,
-    knowledge: Mapping[str, str],
+    knowledge: NodeKnowledge,
     repair: Repair | None,
 ) -> Prompt:
+    blocks = {
+        name: block(KNOWLEDGE_LABEL, text, nonce) if text.strip() else "" for name, text in knowledge.variables.items()
+    }
+    # a variable that the operator's own words place stands there, not a second time where the template has it
+    own = variables_of(knowledge.template)
     injected = dict.fromkeys(knowledge_variables(template), "")
-    for name, text in knowledge.items():
-        injected[name] = block("外部资料（补充，不是知识库来源）", text, nonce) if text.strip() else ""
+    injected |= {name: text for name, text in blocks.items() if name not in own}
+    injected["more_knowledge"] = place(knowledge.template, blocks)
     data = "\n\n".join(block(section.label, section.text, nonce) for section in sections)
     filled = fill(
         template,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from tasks.contract.answer import Answer
 from tasks.contract.context import Context
 from tasks.contract.evidence import Evidence
 from tasks.contract.payload import Payload
 from tasks.ports import RawReply
-from tasks.prompts.prompt import Prompt, Repair, answer_prompt
+from tasks.prompts.prompt import Prompt, Repair, answer_prompt, chars_of
 from tasks.prompts.schemas import answer_schema
 from tasks.prompts.sections import answer_sections
 from tasks.rules.answer import violations
@@ -24,17 +22,17 @@ def answer(
     evidence: Evidence,
     *,
     ask: Asker,
-    knowledge: Mapping[str, str] | None = None,
     max_prompt_chars: int = MAX_PROMPT_CHARS,
 ) -> Answer:
     """The model's answer as it wrote it, with what still violates a rule after two re-asks.
 
-    ``knowledge`` maps a prompt variable to a text of an external source. Raises what ``ask`` raises.
+    Raises what ``ask`` raises.
     """
+    knowledge = context.knowledge.at("answer")
 
     def prompt(nonce: str, repair: Repair | None) -> Prompt:
         return answer_prompt(
-            fitted(answer_sections(context, evidence), max_prompt_chars, repair),
+            fitted(answer_sections(context, evidence), max_prompt_chars - chars_of(knowledge), repair),
             nonce=nonce,
             limits=context.analysis_limits,
             policy=payload.answer_policy,

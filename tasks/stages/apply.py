@@ -22,6 +22,7 @@ from tasks.rules.links import NO_LINKS, Links
 from tasks.rules.safe_markdown import SafeText, make_safe, safe_line
 from tasks.rules.sources import with_section, without_sections
 from tasks.stages.fetch import refuse_foreign
+from tasks.stages.mounting import degradations
 
 TEAM_KB = "team-kb"
 _MAX_ROUNDS = 4
@@ -76,7 +77,7 @@ def apply(
         processed_sources=(TEAM_KB,),
         skipped_sources=decision.refusals,
         errors=(*settled.errors, *(note.message for note in (*dropped, *page_notes)), *_own_errors(answer)),
-        degraded=tuple(degraded),
+        degraded=(*degraded, *degradations(context.knowledge)),
         read_level=max(answer.read_level, ReadLevel.NORMALIZED, key=lambda level: level.rank)
         if rebuilt
         else answer.read_level,

@@ -161,6 +161,11 @@ class Job:
         """Artefact of render."""
         return self._artefact(MATERIAL_OUTCOME, MaterialOutcome)
 
+    @property
+    def seconds_left(self) -> float:
+        """Until the deadline; not below 0."""
+        return max(0.0, self.deadline - self.ports.clock.now())
+
     def holds(self, name: str) -> bool:
         """Whether a valid artefact is there: then its stage is passed over."""
         data = self.folder.read(name)

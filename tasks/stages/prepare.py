@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tasks.contract.context import Context, Conversation, KbView, Limits
+from tasks.contract.knowledge import KnowledgeView
 from tasks.contract.pages import PageCard, PageFacts
 from tasks.contract.payload import HistoryMessage, Payload
 from tasks.contract.shape import JsonObject, Note
@@ -14,10 +15,17 @@ from tasks.prompts import context_instructions, result_contract
 from tasks.rules.budget import cut_history, cut_text
 
 SKILL = "kb_query"
+NOTHING_MOUNTED = KnowledgeView()
 
 
 def prepare(
-    payload: Payload, *, repo: RepoRef, snapshot: Snapshot, attachments: AttachmentReader, limits: Limits
+    payload: Payload,
+    *,
+    repo: RepoRef,
+    snapshot: Snapshot,
+    attachments: AttachmentReader,
+    limits: Limits,
+    knowledge: KnowledgeView = NOTHING_MOUNTED,
 ) -> Context:
     """``context.json``: conversation, knowledge base at one commit, attachments, limits and rules.
 
@@ -43,6 +51,7 @@ def prepare(
         answer_policy=payload.answer_policy,
         team=payload.team,
         kb=kb,
+        knowledge=knowledge,
         attachments=tuple(attachments.read(payload.attachments, _shared_dir(payload), limits)),
         analysis_limits=limits,
         instructions=instructions(payload, limits),

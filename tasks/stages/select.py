@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from tasks.contract.context import Context
 from tasks.contract.payload import Payload
 from tasks.contract.selection import PageSelection
 from tasks.ports import RawReply, Snapshot
-from tasks.prompts.prompt import Prompt, Repair, selection_prompt
+from tasks.prompts.prompt import Prompt, Repair, chars_of, selection_prompt
 from tasks.prompts.schemas import selection_schema
 from tasks.prompts.sections import selection_sections
 from tasks.rules.answer import Violation
@@ -33,19 +31,18 @@ def select(
     *,
     snapshot: Snapshot,
     ask: Asker,
-    knowledge: Mapping[str, str] | None = None,
     max_prompt_chars: int = MAX_PROMPT_CHARS,
 ) -> PageSelection:
     """The model's choice, as it wrote it; ``fetch`` resolves the paths. Empty is legal.
 
     Unknown, hidden or surplus paths are no violation, but when nothing remains of a choice it is asked once more, and
-    the job then goes on with what it has. ``knowledge`` maps a prompt variable to a text of an external source.
-    Raises what ``ask`` raises.
+    the job then goes on with what it has. Raises what ``ask`` raises.
     """
     limits = context.analysis_limits
+    knowledge = context.knowledge.at("select")
 
     def prompt(nonce: str, repair: Repair | None) -> Prompt:
-        sections = fitted(selection_sections(context), max_prompt_chars, repair)
+        sections = fitted(selection_sections(context), max_prompt_chars - chars_of(knowledge), repair)
         return selection_prompt(sections, nonce=nonce, limits=limits, knowledge=knowledge, repair=repair)
 
     def read(raw: RawReply, name: str) -> PageSelection:

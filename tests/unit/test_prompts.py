@@ -15,6 +15,7 @@ from tasks.contract.answer import Answer
 from tasks.contract.context import AttachmentFault, AttachmentView, Context, Conversation, KbView, Limits
 from tasks.contract.evidence import Evidence, EvidencePage
 from tasks.contract.pages import PageCard, PageFacts, SourceTrace
+from tasks.contract.knowledge import NodeKnowledge
 from tasks.contract.payload import AnswerPolicy, HistoryMessage, Team
 from tasks.contract.result import Result
 from tasks.contract.selection import MissingPage, PageSelection
@@ -86,6 +87,10 @@ PAGE = EvidencePage(
     truncated=True,
     source_traces=(SourceTrace(title="手册", archived_path="source_files/x.pdf", commit_hash="abc"),),
 )
+
+
+def mounted(template: str = "", **variables: str) -> NodeKnowledge:
+    return NodeKnowledge(variables=variables, template=template)
 
 
 def ask_to_select(sections: list[Section] | None = None, **more: Any) -> Prompt:
@@ -378,11 +383,11 @@ class TestReAsking:
 
 class TestExternalKnowledge:
     def test_fills_its_variable_as_a_labelled_block(self) -> None:
-        user = ask_to_answer(knowledge={"context_knowledge": "外部甲"}).user
+        user = ask_to_answer(knowledge=mounted(context_knowledge="外部甲")).user
         assert "外部资料（补充，不是知识库来源）]]]\n外部甲\n" in user
 
     def test_is_empty_without_a_hit(self) -> None:
-        assert "外部资料（补充" not in ask_to_answer(knowledge={"context_knowledge": ""}).user
+        assert "外部资料（补充" not in ask_to_answer(knowledge=mounted(context_knowledge="")).user
         assert "{{" not in ask_to_answer().user
 
     @pytest.mark.parametrize("stage", ["select", "answer"])
@@ -391,7 +396,7 @@ class TestExternalKnowledge:
 
     def test_a_variable_that_no_template_uses_is_an_error(self) -> None:
         with pytest.raises(ValueError, match="unheard_of"):
-            ask_to_select(knowledge={"unheard_of": "x"})
+            ask_to_select(knowledge=mounted(unheard_of="x"))
 
     def test_a_placeholder_without_value_is_an_error(self) -> None:
         with pytest.raises(ValueError, match="rules"):

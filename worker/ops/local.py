@@ -24,6 +24,7 @@ from tasks.rules.reply_fault import ReplyFault
 from tasks.stages import apply as applying
 from tasks.stages import commit as committing
 from tasks.stages import fetch as fetching
+from tasks.stages import mounting
 from tasks.stages import prepare as preparing
 from tasks.stages.job import EVENTS, PAYLOAD, RESULT, Job, failure_of, read_artefact
 from tasks.stages.publish import result_of, result_of_failure
@@ -185,6 +186,9 @@ def _prepare(opened: Opened, ports: Ports) -> Context:
         snapshot=ports.kb.latest(repo, fresh=True),
         attachments=ports.attachments,
         limits=ports.limits,
+        knowledge=mounting.gather(
+            preparing.SKILL, opened.payload.question, ports.knowledge, seconds_left=opened.payload.deadline_seconds
+        ),
     )
 
 

@@ -1,0 +1,1 @@
+"""Sources of external knowledge behind one port: services, vector stores, caches and fallbacks; statuses, no errors."""
