@@ -10,7 +10,7 @@ from worker.paths import AllowedRoots, PathError
 
 
 class ResultFileSink:
-    """``ResultSink`` for the shared directory. A payload without ``resultFile`` is answered elsewhere: nothing to do."""
+    """``ResultSink`` for the shared directory. A payload without ``resultFile`` is answered elsewhere: nothing here."""
 
     def __init__(self, roots: AllowedRoots, mode: int | None = None) -> None:
         self._roots = roots
