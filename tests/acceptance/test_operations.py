@@ -293,6 +293,25 @@ def test_redis_killed_and_emptied_amid_fifty_jobs_is_recovered_from_the_folders(
         assert figures["kbw_restored_total"][0]["value"] == 50
 
 
+def test_a_running_fleet_brings_back_by_itself_what_redis_forgot(tmp_path: Path, valkey: EmbeddedValkey) -> None:
+    with running_system(tmp_path / "home", KBW_REDIS_URL=valkey.address.url) as system:
+        gate = system.model.rule = Gate("answer")
+        system.start("up")
+        jobs = [system.payload(n) for n in range(6)]
+        ids = [job["taskId"] for job in jobs]
+        for job in jobs:
+            system.drop(job)
+        wait_for(lambda: all(started(system, i, "prepare") for i in ids) and gate.asked.is_set(), 60.0, system.tail)
+        record_of(system).flushall()
+        gate.open.set()
+        results = system.results(ids)
+        assert all(result["success"] for result in results.values()), results
+        assert [len(system.commits_of(task_id)) for task_id in ids] == [1] * 6
+        recovered = [event["actor"] for i in ids for event in system.events(i) if event.get("event") == "recover"]
+        assert recovered
+        assert set(recovered) == {"reconciler"}
+
+
 def test_a_rolling_restart_of_all_workers_fails_no_job(tmp_path: Path, valkey: EmbeddedValkey) -> None:
     with running_system(tmp_path / "home", KBW_REDIS_URL=valkey.address.url, KBW_SHUTDOWN_S="10") as system:
         willing = answer_from_pages()

@@ -13,9 +13,10 @@ from tasks.ports import Claim
 from tasks.restore import answered_record
 from tests.fakes import REPO, FailingAt, World, payload
 from tests.fakes_kb_reader import FakeKbReader
+from worker.command import OperationFailedError
 from worker.ops.control import cancel, gate_of
 from worker.ops.desk import Desk
-from worker.ops.replay import ReplayOrder, replay
+from worker.ops.replay import ReplayOrder, ask_for_yes, replay
 
 TASK = "query-c1-m1"
 ARTEFACTS = ("context.json", "page-selection.json", "evidence.json", "answer.json", "outcome.json", "receipt.json")
@@ -242,6 +243,13 @@ def test_a_job_that_another_system_answered_is_run_from_its_payload_file() -> No
     assert (told.outcome, told.stage) == ("replayed", "prepare")
     assert world.result(TASK)["success"]
     assert world.record(TASK).digest == accepted.digest
+
+
+def test_a_filter_that_takes_in_many_wants_a_yes() -> None:
+    ask_for_yes(20, yes=False)
+    ask_for_yes(21, yes=True)
+    with pytest.raises(OperationFailedError, match="21 jobs match: add --yes"):
+        ask_for_yes(21, yes=False)
 
 
 # ---------------------------------------------------------------- cancel
