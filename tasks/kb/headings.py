@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+_MARKS = frozenset("#=-`~")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?[ \t]*\Z")
 _CLOSING = re.compile(r"(?:^|[ \t]+)#+\Z")
@@ -37,6 +38,9 @@ def headings(body: str) -> Iterator[Heading]:
     for number, line in enumerate(_LINE_END.split(body)):
         if fence:
             fence = "" if _closes(line, fence) else fence
+            continue
+        if line.lstrip(" ")[:1] not in _MARKS:  # most lines: neither heading, underline nor fence
+            paragraph = _continued(paragraph, line)
             continue
         if opening := _FENCE.match(line):
             if opening[1][0] == "~" or "`" not in opening[2]:

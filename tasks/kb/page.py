@@ -109,16 +109,33 @@ def decode(data: bytes) -> Decoded:
 
 def read_page(text: str) -> Page:
     """Split ``text`` and read its frontmatter. Any text gives a page."""
-    text = text.lstrip(_BOM)
-    opening = _LINE.match(text)
-    if opening is None or opening[1].rstrip(" \t") != "---" or not opening[2]:
-        return Page("none", text)
-    at = opening.end()
-    while at < len(text) and (line := _LINE.match(text, at)) is not None:
+    block, body = _split(text.lstrip(_BOM))
+    if block is not None:
+        return _with_block(block, body)
+    if _opening(body):
+        return Page("none", body, problem="unterminated", detail="no closing --- line")
+    return Page("none", body)
+
+
+def page_body(text: str) -> str:
+    """The body alone, as :func:`read_page` cuts it, without reading the frontmatter."""
+    return _split(text.lstrip(_BOM))[1]
+
+
+def _opening(text: str) -> int:
+    """Where the first line ends when it opens a frontmatter block, else 0."""
+    first = _LINE.match(text)
+    return first.end() if first and first[1].rstrip(" \t") == "---" and first[2] else 0
+
+
+def _split(text: str) -> tuple[str | None, str]:
+    """Frontmatter block and body; without a closed block ``None`` and the whole text."""
+    start = at = _opening(text)
+    while start and at < len(text) and (line := _LINE.match(text, at)) is not None:
         if line[1].rstrip(" \t") == "---":
-            return _with_block(text[opening.end() : at], text[line.end() :])
+            return text[start:at], text[line.end() :]
         at = line.end()
-    return Page("none", text, problem="unterminated", detail="no closing --- line")
+    return None, text
 
 
 def _with_block(block: str, body: str) -> Page:

@@ -11,7 +11,7 @@ import zlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 
 import msgspec
@@ -75,19 +75,11 @@ class Generation:
 
         So every root and type shows early.
         """
-        taken = set(first)
-        rows = zip_longest(*([p for p in group if p not in taken] for group in self.manifest.heads.values()))
-        paths = [path for row in rows for path in row if path is not None][: max(limit, 0)]
-        cut = any(count > len(self.manifest.heads[group]) for group, count in self.manifest.counts.items())
-        deepest = min(
-            (
-                len(self.manifest.heads[name])
-                for name, n in self.manifest.counts.items()
-                if n > len(self.manifest.heads[name])
-            ),
-            default=0,
-        )
-        return None if cut and deepest < limit + len(taken) and len(paths) < limit else paths
+        taken, heads = set(first), self.manifest.heads
+        left = ((path for path in group if path not in taken) for group in heads.values())
+        paths = list(islice((path for row in zip_longest(*left) for path in row if path is not None), max(limit, 0)))
+        short = [len(heads[name]) for name, count in self.manifest.counts.items() if count > len(heads[name])]
+        return None if len(paths) < limit and short and min(short) < limit + len(taken) else paths
 
     def spans(self) -> array[int]:
         """Start and end of each catalog entry; empty when not known."""

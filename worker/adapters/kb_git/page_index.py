@@ -5,10 +5,12 @@ A folder of such files is never changed once others can see it. What ranks befor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import orjson
 import tantivy
@@ -16,7 +18,7 @@ import tantivy
 from tasks.contract.pages import PageFacts
 from tasks.contract.shape import Note
 from tasks.kb.headings import headings
-from worker.adapters.kb_git.terms import count_terms, versions_of
+from worker.adapters.kb_git.terms import family, terms_of, versions_of
 
 TEXT_FIELDS = ("body", "title", "keywords", "headings", "place")
 ANY_VERSION = "any"
@@ -44,9 +46,31 @@ class IndexedPage:
 class Found:
     """A page that matched. ``score`` compares only within one answer."""
 
-    page: IndexedPage
     score: float
     address: tantivy.DocAddress
+    stored: Mapping[str, Any]
+
+    @property
+    def path(self) -> str:
+        """The page's path."""
+        return str(self.stored["facts"]["path"])
+
+    @property
+    def family(self) -> tuple[str, tuple[int, ...]]:
+        """See ``terms.family``."""
+        name, version = self.stored.get("family") or (self.path, ())
+        return name, tuple(version)
+
+    @cached_property
+    def page(self) -> IndexedPage:
+        """All that is stored about it."""
+        notes = tuple(Note.model_validate(note) for note in self.stored.get("notes", ()))
+        facts = PageFacts.model_validate(self.stored["facts"])
+        return IndexedPage(facts, self.stored["blob"], self.stored["entry"], notes)
+
+    def weighed(self, factor: float) -> Found:
+        """The same page with another score."""
+        return Found(self.score * factor, self.address, self.stored)
 
 
 def _schema() -> tantivy.Schema:
@@ -91,8 +115,8 @@ class PageIndex:
             return []
         with guarded(self._folder):
             hits = self._searcher.search(query, limit, count=False).hits
-            found = [Found(self._page(address), score, address) for score, address in hits]
-        return sorted(found, key=lambda hit: (-hit.score, hit.page.facts.path))
+            found = [Found(score, address, self._stored(address)) for score, address in hits]
+        return sorted(found, key=lambda hit: (-hit.score, hit.path))
 
     def explain(self, query: tantivy.Query, found: Found) -> float:
         """What ``query`` gives this page."""
@@ -107,17 +131,16 @@ class PageIndex:
         if not paths:
             return {}
         query = tantivy.Query.term_set_query(self.schema, "path", list(paths))
-        return {found.page.facts.path: found.page for found in self.search(query, len(paths))}
+        return {found.path: found.page for found in self.search(query, len(paths))}
 
     def all_pages(self) -> Iterator[IndexedPage]:
         """Every page, sorted by path."""
         for found in self.search(tantivy.Query.all_query(), self.size):
             yield found.page
 
-    def _page(self, address: tantivy.DocAddress) -> IndexedPage:
-        stored = orjson.loads(bytes(self._searcher.doc(address).get_first("page") or b"{}"))
-        notes = tuple(Note.model_validate(note) for note in stored.get("notes", ()))
-        return IndexedPage(PageFacts.model_validate(stored["facts"]), stored["blob"], stored["entry"], notes)
+    def _stored(self, address: tantivy.DocAddress) -> Mapping[str, Any]:
+        stored: Mapping[str, Any] = orjson.loads(bytes(self._searcher.doc(address).get_first("page") or b""))
+        return stored
 
 
 class PageIndexWriter:
@@ -144,6 +167,9 @@ class PageIndexWriter:
         if versions := versions_of(facts.path, labels):
             document.add_text("version", " ".join([ANY_VERSION, *sorted(versions)]))
         stored: dict[str, object] = {"facts": facts.document(), "blob": page.blob, "entry": page.entry}
+        name, version = family(facts.path)
+        if version:
+            stored["family"] = (name, version)
         if page.notes:
             stored["notes"] = [note.document() for note in page.notes]
         document.add_bytes("page", orjson.dumps(stored))
@@ -178,4 +204,4 @@ def guarded(folder: Path) -> Iterator[None]:
 
 
 def _joined(texts: Iterable[str]) -> str:
-    return " ".join(count_terms("\n".join(texts)).elements())
+    return " ".join(terms_of("\n".join(texts)))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import tantivy
 
 from worker.adapters.kb_git.page_index import ANY_VERSION, Found, PageIndex
-from worker.adapters.kb_git.terms import Words, family, question_terms, shortened, versions_asked
+from worker.adapters.kb_git.terms import Words, question_terms, shortened, versions_asked
 
 BOOSTS: Mapping[str, float] = {"title": 2.0, "keywords": 0.7, "headings": 0.6, "place": 0.6}
 
@@ -62,7 +62,8 @@ def rank(index: PageIndex, query: Query, limit: int) -> list[Found]:
         return []
     everything = _any(list(query.fields.values()))
     if not query.versions:
-        return _newest_first(index.search(everything, _SPARE * limit))[:limit]
+        spare = _SPARE if index.frequency("version", ANY_VERSION) else 1
+        return _newest_first(index.search(everything, spare * limit))[:limit]
     asked = _any([index.term("version", version) for version in query.versions])
     versioned = index.term("version", ANY_VERSION)
     must, no = tantivy.Occur.Must, tantivy.Occur.MustNot
@@ -72,7 +73,7 @@ def rank(index: PageIndex, query: Query, limit: int) -> list[Found]:
         ([(must, everything), (must, tantivy.Query.const_score_query(versioned, 0.0)), (no, asked)], _OTHER_VERSION),
     ]
     found = [
-        Found(hit.page, hit.score * factor, hit.address)
+        hit.weighed(factor)
         for clauses, factor in parts
         for hit in index.search(tantivy.Query.boolean_query(clauses), limit)
     ]
@@ -82,17 +83,17 @@ def rank(index: PageIndex, query: Query, limit: int) -> list[Found]:
 def _newest_first(found: Sequence[Found]) -> list[Found]:
     """Of the versions of one page the newest stands for all: the others, nearly equal, come further down."""
     newest: dict[str, tuple[int, ...]] = {}
-    kin = [family(hit.page.facts.path) for hit in found]
+    kin = [hit.family for hit in found]
     for name, version in kin:
         newest[name] = max(newest.get(name, ()), version)
     return _sorted(
-        hit if version == newest[name] else Found(hit.page, hit.score * _OLDER_VERSION, hit.address)
+        hit if version == newest[name] else hit.weighed(_OLDER_VERSION)
         for hit, (name, version) in zip(found, kin, strict=True)
     )
 
 
 def _sorted(found: Iterable[Found]) -> list[Found]:
-    return sorted(found, key=lambda hit: (-hit.score, hit.page.facts.path))
+    return sorted(found, key=lambda hit: (-hit.score, hit.path))
 
 
 def _any(queries: Sequence[tantivy.Query]) -> tantivy.Query:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from tasks.contract.pages import PageFacts
 from tasks.contract.shape import Note
 from tasks.errors import Code, PermanentError, TransientError
-from tasks.kb.page import read_page
+from tasks.kb.page import page_body
 from tasks.ports import RankedPage, RepoRef
 from worker.adapters.kb_git import ranking
 from worker.adapters.kb_git.content import decoded, page_text, read_blobs
@@ -220,6 +220,6 @@ class GitSnapshot:
             blobs = list(dict.fromkeys(page.blob for page in some))
             files = self._mirror.run(lambda repo, blobs=blobs: {b.id: b for b in read_blobs(repo, blobs)})  # type: ignore[misc]
             for page in some:
-                if text := best_passage(read_page(page_text(files[page.blob])).body, query.worth):
+                if text := best_passage(page_body(page_text(files[page.blob])), query.worth):
                     texts[page.facts.path] = text
         return texts

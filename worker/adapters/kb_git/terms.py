@@ -11,6 +11,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Protocol
 
 _MAX_QUERY_TERMS = 60
@@ -20,9 +21,14 @@ _RECENT = (0.6, 0.3, 0.2)
 _CITED = 0.4
 
 _CJK = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
-_BIGRAM = re.compile(f"(?=([{_CJK}]{{2}}))[{_CJK}]")
-_LONE = re.compile(f"(?<![{_CJK}])[{_CJK}](?![{_CJK}])")
+_RUN = re.compile(f"[{_CJK}]+")
 _WORD = re.compile(f"[^\\W{_CJK}]+")
+# What NFKC could change in a term: full-width forms, compatibility characters, marks that compose. Rare in bodies.
+_COMPATIBLE = re.compile(
+    "[\u00aa\u00b2-\u00be\u0132-\u017f\u01c4-\u01f3\u02b0-\u036f\u1100-\u11ff\u1d2c-\u1dbf\u2070-\u209c\u2100-\u2189"
+    "\u2460-\u24ea\u2e80-\u2fdf\u3099-\u309c\u3130-\u318e\u3200-\u33ff\uf900-\ufaff\ufb00-\ufdff\uff10-\uff19"
+    "\uff21-\uff3a\uff41-\uff5a\uff66-\uffdc\U0001d400-\U0001d7ff\U0002f800-\U0002fa1f]"
+)
 _WORD_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _ASKING = re.compile(
     "请问|请教|为什么|为啥|怎么样|怎样|怎么办|怎么|如何|什么|哪些|哪个|哪里|是否|能否|可否|多少|有没有|是不是|能不能|"
@@ -41,6 +47,7 @@ _VERSION = re.compile(
     r"|(?<![A-Za-z0-9_])[vV](\d{1,3})(?![A-Za-z0-9_.])"
     r"|(?<![A-Za-z0-9_.])[vV]?(\d{1,3})\.x(?![A-Za-z0-9_])"
 )
+_DIGIT = re.compile(r"\d")
 _PATH_VERSION = re.compile(
     r"(?<![A-Za-z0-9])(?:[A-Za-z]+[-_])*[vV]?(\d{1,4}(?:[._]\d{1,4})+)"
     r"|(?<![A-Za-z0-9])(?:[A-Za-z]+[-_])*[vV](\d{1,4}(?:-\d{1,4})*)(?![A-Za-z0-9])"
@@ -86,25 +93,36 @@ class Synonyms:
         return [(word, self.weight) for number in numbers for word in self.groups[number] if word not in said]
 
 
-def count_terms(text: str) -> Counter[str]:
-    """Search terms of ``text``: bigrams of CJK runs (a lone character as it is), lower-cased words, and the parts of
-    camelCase and snake_case words beside the whole.
+def terms_of(text: str) -> list[str]:
+    """Search terms of ``text``, as often as they occur, in no order: bigrams of CJK runs (a lone character as it is),
+    lower-cased words, and the parts of camelCase and snake_case words beside the whole.
     """
-    text = unicodedata.normalize("NFKC", text)
-    counts = Counter(_BIGRAM.findall(text))
-    counts.update(_LONE.findall(text))
-    for word, count in Counter(_WORD.findall(text)).items():
-        for term in _word_terms(word):
-            counts[term] += count
-    return counts
+    if _COMPATIBLE.search(text):
+        text = unicodedata.normalize("NFKC", text)
+    found: list[str] = []
+    if not text.isascii():
+        for run in _RUN.findall(text):
+            if len(run) == 1:
+                found.append(run)
+            else:
+                found += [run[at : at + 2] for at in range(len(run) - 1)]
+    for word in _WORD.findall(text):
+        found += _word_terms(word)
+    return found
 
 
-def _word_terms(word: str) -> set[str]:
+def count_terms(text: str) -> Counter[str]:
+    """How often each search term occurs in ``text``."""
+    return Counter(terms_of(text))
+
+
+@lru_cache(20_000)
+def _word_terms(word: str) -> tuple[str, ...]:
     whole = word.lower()[:_MAX_WORD]
     if not word.isascii():
-        return {whole}
+        return (whole,)
     parts = {part.lower() for part in _WORD_PART.findall(word[:_MAX_WORD])}
-    return {stem(term) for term in {whole, *parts}}
+    return tuple({stem(term) for term in {whole, *parts}})
 
 
 def stem(word: str) -> str:
@@ -193,6 +211,8 @@ def versions_of(path: str, labels: Iterable[str] = ()) -> set[str]:
 
 def family(path: str) -> tuple[str, tuple[int, ...]]:
     """A path without its version, equal for all versions of one page, and the version as numbers."""
+    if not _DIGIT.search(path):
+        return path, ()
     numbers: list[int] = []
 
     def drop(match: re.Match[str]) -> str:
