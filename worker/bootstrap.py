@@ -34,6 +34,7 @@ from worker.adapters.weknora.local_md import LocalCards
 from worker.adapters.weknora.mcp import WeknoraMcp
 from worker.adapters.weknora.mcp_session import McpServer, McpSession
 from worker.adapters.weknora.rest import WeknoraRest
+from worker.bootstrap_knowledge import KnowledgeShop
 from worker.clock import SystemClock
 from worker.counting import CountedModel, CountedWriter
 from worker.gauges import Gauges
@@ -46,7 +47,7 @@ from worker.material_rules import load_material_rules
 from worker.paths import OWN_FOLDER, AllowedRoots
 from worker.reconciler import Chore
 from worker.repositories import RepositoryRules
-from worker.settings import Settings, SettingsError, config_dir, config_dir
+from worker.settings import Settings, SettingsError, config_dir
 from worker.upkeep import FolderWatch, Upkeep, prune, told_of
 
 DAY_S = 86_400
@@ -143,6 +144,11 @@ class Workshop:
         )
 
     @cached_property
+    def knowledge(self) -> KnowledgeShop:
+        """Sources of knowledge beside the team's own."""
+        return KnowledgeShop(self.settings, self.clock)
+
+    @cached_property
     def repositories(self) -> RepositoryRules:
         """Which repository a payload means."""
         gitea = self.settings.gitea
@@ -170,6 +176,7 @@ class Workshop:
             session_mode=self.settings.model.session_mode,
             model_timeout_s=self.settings.model.timeout_s,
             material=self.material,
+            knowledge=self.knowledge.mounts(),
         )
 
     @cached_property

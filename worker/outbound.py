@@ -123,6 +123,20 @@ def resolve_by_system(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
+def checked_addresses(host: str, port: int, allowed: AllowedHosts, resolve: Resolve) -> list[str]:
+    """The addresses of a host that may be connected to. Raises ``UNREACHABLE`` without any, ``NOT_ALLOWED``."""
+    try:
+        found = list(resolve(host, port))
+    except (OSError, UnicodeError) as error:
+        raise OutboundError("UNREACHABLE", f"{host} has no address: check the host name and DNS") from error
+    addresses = [address for text in found if (address := _address(text.partition("%")[0])) is not None]
+    fine = [str(address) for address in addresses if allowed.may_connect(host, port, address)]
+    if not fine:
+        detail = f"{host} is a private or special address: add it to KBW_KNOWLEDGE_ALLOWED_HOSTS if that is meant"
+        raise OutboundError("NOT_ALLOWED", detail)
+    return fine
+
+
 @dataclass
 class Outbound:
     """Sends requests. Safe for threads; open it after a fork (it makes its connections when first used)."""
@@ -255,21 +269,11 @@ class _CheckedBackend(httpcore.NetworkBackend):
         raise fault
 
     def _checked(self, host: str, port: int) -> list[str]:
-        future = self._resolvers.submit(lambda: list(self._resolve(host, port)))
+        future = self._resolvers.submit(checked_addresses, host, port, self._allowed, self._resolve)
         try:
-            found = future.result(self.left(None))
+            return future.result(self.left(None))
         except FutureTimeoutError as error:
             raise httpcore.ConnectTimeout from error
-        except (OSError, UnicodeError) as error:
-            raise OutboundError("UNREACHABLE", f"{host} has no address: check the host name and DNS") from error
-        addresses = [address for text in found if (address := _address(text.partition("%")[0])) is not None]
-        fine = [str(address) for address in addresses if self._allowed.may_connect(host, port, address)]
-        if not fine:
-            raise OutboundError(
-                "NOT_ALLOWED",
-                f"{host} is a private or special address: add it to KBW_KNOWLEDGE_ALLOWED_HOSTS if that is meant",
-            )
-        return fine
 
 
 class _TimedStream(httpcore.NetworkStream):

@@ -1,0 +1,90 @@
+"""WeKnora as a source of ``knowledge.yaml`` (adapters ``weknora_rest`` and ``weknora_mcp``); must not know its protocol.
+
+The address, the key and the base come from the source's own entry, so several servers can be mounted side by side.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from tasks.knowledge.found import Found, Hit, Status
+from tasks.knowledge.spec import KnowledgeSpec
+from tasks.ports import Clock, MaterialSource
+from worker.adapters.knowledge.calling import Environment, searched, seconds, without_secrets
+from worker.adapters.knowledge.fault import SearchFault
+from worker.adapters.weknora.mcp import WeknoraMcp
+from worker.adapters.weknora.mcp_session import McpServer, McpSession
+from worker.adapters.weknora.rest import WeknoraRest
+from worker.outbound import AllowedHosts, Resolve, check_url, checked_addresses, resolve_by_system
+
+DEFAULT_COUNT, DEFAULT_THRESHOLD = 3, 0.5
+_KEY_HEADERS = ("x-api-key", "x-mcp-auth-token", "authorization")
+
+Connect = Callable[[KnowledgeSpec, str, str, Clock], MaterialSource]
+
+
+@dataclass
+class WeknoraSource:
+    """``KnowledgeSource`` over one WeKnora server; connects when first asked, anew when its key or address changed."""
+
+    spec: KnowledgeSpec
+    connect: Connect
+    environment: Environment
+    allowed: AllowedHosts
+    clock: Clock
+    resolve: Resolve = resolve_by_system
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    _known: tuple[tuple[str, str], MaterialSource] | None = field(default=None, init=False, repr=False)
+
+    def search(self, query: str, *, timeout_s: float | None = None) -> Found:
+        """Never raises; see :class:`tasks.ports.KnowledgeSource`."""
+        return searched(lambda: self._search(query, timeout_s), self.spec.id, self.clock)
+
+    def _search(self, query: str, timeout_s: float | None) -> list[Hit]:
+        config = self.spec.config
+        endpoint, used = self.environment.fill(config.endpoint)
+        headers, secrets = self.environment.fill_headers(config.headers)
+        check_url(endpoint, self.allowed)
+        parts = urlsplit(endpoint)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        checked_addresses(parts.hostname or "", port, self.allowed, self.resolve)
+        named = {name.lower(): value for name, value in headers.items()}
+        key = next((named[name] for name in _KEY_HEADERS if name in named), "")
+        source = self._connected(endpoint.rstrip("/"), key.removeprefix("Bearer ").strip())
+        base = str(config.request.get("kb_id", ""))
+        found = source.find(base, query, timeout=seconds(config.timeout, timeout_s))
+        if not found.status.answered:
+            raise SearchFault(found.status, found.detail)
+        return without_secrets(list(found.hits), used + secrets) if found.status == Status.HIT else []
+
+    def _connected(self, endpoint: str, key: str) -> MaterialSource:
+        with self._lock:
+            if self._known is None or self._known[0] != (endpoint, key):
+                self._known = ((endpoint, key), self.connect(self.spec, endpoint, key, self.clock))
+            return self._known[1]
+
+
+def over_rest(spec: KnowledgeSpec, endpoint: str, key: str, clock: Clock) -> MaterialSource:
+    """The REST API at ``…/api/v1``."""
+    count, threshold = _numbers(spec)
+    return WeknoraRest(endpoint, key, clock, match_count=count, vector_threshold=threshold)
+
+
+def over_mcp(spec: KnowledgeSpec, endpoint: str, key: str, clock: Clock) -> MaterialSource:
+    """The MCP server at ``…/mcp``."""
+    count, threshold = _numbers(spec)
+    session = McpSession(McpServer(url=endpoint, token=key))
+    return WeknoraMcp(session, clock, match_count=count, vector_threshold=threshold)
+
+
+def _numbers(spec: KnowledgeSpec) -> tuple[int, float]:
+    count, threshold = spec.config.request.get("match_count"), spec.config.request.get("vector_threshold")
+    return (
+        count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else DEFAULT_COUNT,
+        float(threshold)
+        if isinstance(threshold, int | float) and not isinstance(threshold, bool)
+        else DEFAULT_THRESHOLD,
+    )
