@@ -379,7 +379,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._serve()
 
-    do_POST = do_GET
+    def do_POST(self) -> None:
+        self._serve()
 
     def log_message(self, *_: object) -> None:
         """Tests read ``calls``."""
