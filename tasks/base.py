@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from celery import Celery
 
 from tasks.errors import Code, FencedError, JobError, PermanentError, StoreUnavailableError, TransientError
-from tasks.leases import KeptLeases
+from tasks.leases import KeptLeases, LeaseKeeper
 from tasks.pipeline import Pipeline, Step, chance, note, our_bug, perform
 from tasks.ports import Claim, EndpointHealth, JobStore, JobSweep, JobViews, Ports
 from tasks.rules.retry import delay_before_retry
@@ -45,6 +45,12 @@ class Fleet:
     pipeline_of: Callable[[str], Pipeline]
     worker: str
     lease_s: float = 60.0
+
+    @cached_property
+    def leases(self) -> LeaseKeeper:
+        """Renews what this process has in hand."""
+        now = self.ports.clock.monotonic
+        return LeaseKeeper(self.jobs, self.sweep, worker=self.worker, lease_s=self.lease_s, now=now)
 
 
 def register_shells(app: Celery, pipeline: Pipeline, fleet: Callable[[], Fleet]) -> None:
@@ -266,9 +272,7 @@ def _repo_of(fleet: Fleet, task_id: str) -> str:
 
 def kept(fleet: Fleet, claimed: Sequence[tuple[Claim, Job]], lock: str = "") -> KeptLeases:
     """Leases that are renewed while the block runs; each job's guard asks for its own."""
-    claims = [claim for claim, _ in claimed]
-    now = fleet.ports.clock.monotonic
-    leases = KeptLeases(fleet.jobs, fleet.sweep, claims, worker=fleet.worker, lease_s=fleet.lease_s, now=now, lock=lock)
+    leases = fleet.leases.keep([claim for claim, _ in claimed], lock)
     for claim, job in claimed:
         job.guard = partial(leases.guard, claim)
     return leases

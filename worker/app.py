@@ -7,6 +7,9 @@ Reasons for the settings: facts/celery-redis (measured) and DESIGN §3.
 from __future__ import annotations
 
 import logging
+import os
+import signal
+import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +26,8 @@ from tasks.registry import PIPELINES
 from worker.transport import TRANSPORT
 
 WorkerClass = Literal["io", "llm", "commit"]
+QUIT_S = 2.0
+"""Celery's own cold shutdown takes less: it ends the children, and the messages go back to their queue."""
 
 
 @dataclass(frozen=True)
@@ -98,14 +103,27 @@ def serve(
     name: str,
     fleet: Callable[[], Fleet],
     on_ready: Callable[[], None],
+    shutdown_s: float,
 ) -> int:
-    """Run a worker until it is told to stop (SIGTERM: finish what runs, then leave); its exit code."""
+    """Run a worker until it is told to stop; its exit code.
+
+    SIGTERM: finish what runs, for ``shutdown_s`` seconds at most. SIGQUIT: leave at once. What still runs then is given
+    back, and another worker takes it up.
+    """
     for pipeline in PIPELINES.values():
         register_shells(app, pipeline, fleet)
     # it warns root, eleven lines a worker, that pickled messages could run code: ours are JSON, others are refused
     warnings.filterwarnings("ignore", category=SecurityWarning)
     signals.setup_logging.connect(lambda **_: None, weak=False)  # ours is set up already; celery must not add its own
-    signals.worker_ready.connect(lambda **_: on_ready(), weak=False)
+    leaver = Leaver(fleet, shutdown_s)
+
+    def ready(**_: object) -> None:
+        if KINDS[kind].pool == "threads":  # celery's own cold shutdown ends in an error there: it cannot kill a thread
+            signal.signal(signal.SIGQUIT, lambda *_: leaver.leave_in(0.0))
+        on_ready()
+
+    signals.worker_ready.connect(ready, weak=False)
+    signals.worker_shutting_down.connect(leaver.on_shutdown, weak=False)
     worker = app.Worker(
         pool=KINDS[kind].pool,
         concurrency=concurrency,
@@ -118,3 +136,30 @@ def serve(
     )
     worker.start()
     return int(worker.exitcode or 0)
+
+
+@dataclass(frozen=True)
+class Leaver:
+    """Ends a worker's process in time: Celery waits for its threads as long as they take, and nothing can end a thread.
+
+    A model call may take minutes; whoever stops a worker (an operator, a container's runtime) kills it long before.
+    """
+
+    fleet: Callable[[], Fleet]
+    shutdown_s: float
+
+    def on_shutdown(self, how: str, **_: object) -> None:
+        """Celery's signal: it finishes what runs (``Warm``) or ends it (``Cold``), and leaves by itself if it can."""
+        self.leave_in(self.shutdown_s if how == "Warm" else QUIT_S)
+
+    def leave_in(self, seconds: float) -> None:
+        """From a thread of its own: a signal may have interrupted whoever holds a lock that leaving needs."""
+        timer = threading.Timer(seconds, self._leave)
+        timer.daemon = True
+        timer.start()
+
+    def _leave(self) -> None:
+        fleet = self.fleet()
+        logging.getLogger("kbw.system").warning("left.with.work", extra={"kbw": {"worker": fleet.worker}})
+        fleet.leases.give_back_all()
+        os._exit(0)

@@ -86,7 +86,15 @@ def serve_worker(settings: Settings, kind: WorkerClass, concurrency: int | None)
         concurrency or {"io": settings.worker.io, "llm": settings.worker.llm, "commit": settings.worker.commit}[kind]
     )
     name = f"{kind}@{worker_name(shop.clock.token(3))}"
-    return serve(app, kind, count, name, fleet, on_ready=lambda: _on_ready(fleet(), workshop(settings).chores(), stop))
+    return serve(
+        app,
+        kind,
+        count,
+        name,
+        fleet,
+        on_ready=lambda: _on_ready(fleet(), workshop(settings).chores(), stop),
+        shutdown_s=settings.worker.shutdown_s,
+    )
 
 
 def of_this_process(build: Callable[[], T]) -> Callable[[], T]:
