@@ -159,7 +159,7 @@ class World:
                 return
             self.clock.sleep(1.0)
             for task_id, stage in (*self.records.freed(100), *self.records.stalled(100)):
-                self.wake(pipeline_of("kb_query"), stage, task_id)
+                self.wake(pipeline_of(self.record(task_id).skill), stage, task_id)
 
     def folder(self, task_id: str) -> MemoryFolder:
         return self.folders.open(task_id)

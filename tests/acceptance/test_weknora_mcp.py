@@ -133,9 +133,11 @@ def test_over_http_every_row_of_the_matrix_is_told_apart(
 
 def test_a_wrong_token_and_a_dead_server(mcp_command: Path, server: WeknoraServer, tmp_path: Path) -> None:
     port = free_port()
-    with mcp_http(mcp_command, server.url, port, tmp_path / "mcp.log") as url:
-        with searching(McpServer(url=url, token="wrong-token")) as weknora:
-            assert weknora.find(KB, ASKED, timeout=20).status is Status.UNAUTHORIZED
+    with (
+        mcp_http(mcp_command, server.url, port, tmp_path / "mcp.log") as url,
+        searching(McpServer(url=url, token="wrong-token")) as weknora,
+    ):
+        assert weknora.find(KB, ASKED, timeout=20).status is Status.UNAUTHORIZED
     with searching(McpServer(url=f"http://127.0.0.1:{port}/mcp", token=TOKEN)) as weknora:
         assert weknora.find(KB, ASKED, timeout=10).status is Status.UNAVAILABLE
 
