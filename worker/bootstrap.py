@@ -176,7 +176,7 @@ class Workshop:
             session_mode=self.settings.model.session_mode,
             model_timeout_s=self.settings.model.timeout_s,
             material=self.material,
-            knowledge=self.knowledge.mounts(),
+            knowledge=self.knowledge.mounts,
         )
 
     @cached_property

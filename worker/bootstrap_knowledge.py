@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from urllib.parse import urlsplit
@@ -40,18 +40,19 @@ class KnowledgeShop:
     @cached_property
     def shelf(self) -> SourceShelf:
         """All sources of the file."""
-        return self.shelf_of(self.files)
+        return self.shelf_of_specs(self.files.knowledge.knowledge)
 
-    def shelf_of(self, files: Checked) -> SourceShelf:
-        """The sources of another file, for the commands that take one."""
+    def shelf_of_specs(self, specs: Sequence[KnowledgeSpec]) -> SourceShelf:
+        """Sources of other specs than the file's, for commands that change one before they ask it."""
         outbound = Outbound(self._allowed(), self.clock.monotonic)
         vectors = VectorSources(outbound, self.environment, self.clock, self._embeddings())
         weknora: dict[str, Build] = {
             "weknora_rest": lambda spec: self._weknora(spec, over_rest),
             "weknora_mcp": lambda spec: self._weknora(spec, over_mcp),
         }
-        return SourceShelf(files.knowledge.knowledge, outbound, self.environment, self.clock, vectors, weknora)
+        return SourceShelf(specs, outbound, self.environment, self.clock, vectors, weknora)
 
+    @cached_property
     def mounts(self) -> KnowledgeMounts:
         """What each node mounts. Loads the token table now when anything is mounted: not within the first job."""
         nodes: dict[str, dict[str, KnowledgeNode]] = {}

@@ -1,4 +1,4 @@
-"""WeKnora as a source of ``knowledge.yaml`` (adapters ``weknora_rest`` and ``weknora_mcp``); must not know its protocol.
+"""WeKnora as a source of ``knowledge.yaml`` (``weknora_rest``, ``weknora_mcp``); must not know its protocol.
 
 The address, the key and the base come from the source's own entry, so several servers can be mounted side by side.
 """
@@ -81,10 +81,9 @@ def over_mcp(spec: KnowledgeSpec, endpoint: str, key: str, clock: Clock) -> Mate
 
 
 def _numbers(spec: KnowledgeSpec) -> tuple[int, float]:
-    count, threshold = spec.config.request.get("match_count"), spec.config.request.get("vector_threshold")
+    count = spec.config.request.get("match_count", DEFAULT_COUNT)
+    threshold = spec.config.request.get("vector_threshold", DEFAULT_THRESHOLD)
     return (
-        count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else DEFAULT_COUNT,
-        float(threshold)
-        if isinstance(threshold, int | float) and not isinstance(threshold, bool)
-        else DEFAULT_THRESHOLD,
+        count if isinstance(count, int) and count > 0 else DEFAULT_COUNT,
+        float(threshold) if isinstance(threshold, int | float) else DEFAULT_THRESHOLD,
     )

@@ -14,6 +14,7 @@ from tasks.contract.payload import Payload
 from tasks.contract.result import Result
 from tasks.contract.selection import PageSelection
 from tasks.contract.shape import JsonObject, Shape
+from tasks.knowledge.spec import json_schema as knowledge_schema
 
 SHAPES: dict[str, type[Shape]] = {
     "payload": Payload,
@@ -25,6 +26,8 @@ SHAPES: dict[str, type[Shape]] = {
     "receipt": Receipt,
     "result": Result,
 }
+NAMES = (*SHAPES, "knowledge")
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 WRITTEN_BY_US = {"context", "evidence", "outcome", "receipt", "result"}
 """In these all fields are always present, so the schema requires them (a generated class needs no null checks)."""
 
@@ -32,17 +35,19 @@ WRITTEN_BY_US = {"context", "evidence", "outcome", "receipt", "result"}
 def schema_of(name: str) -> JsonObject:
     """The JSON Schema (2020-12) of one shape."""
     mode = "serialization" if name in WRITTEN_BY_US else "validation"
+    if name == "knowledge":
+        return {"$schema": _DIALECT, "$id": "kbw/knowledge", **knowledge_schema()}
     schema = SHAPES[name].model_json_schema(by_alias=True, mode=mode)  # type: ignore[arg-type]  # two literals
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"kbw/{name}", **schema}
+    return {"$schema": _DIALECT, "$id": f"kbw/{name}", **schema}
 
 
 def print_schema(name: str | None) -> int:
     """Print it; without a name, the names."""
     if name is None:
-        click.echo("\n".join(SHAPES))
+        click.echo("\n".join(NAMES))
         return 0
-    if name not in SHAPES:
-        click.echo(f"kbw: no schema {name!r}; there are: {', '.join(SHAPES)}", err=True)
+    if name not in NAMES:
+        click.echo(f"kbw: no schema {name!r}; there are: {', '.join(NAMES)}", err=True)
         return 2
     click.echo(json.dumps(schema_of(name), ensure_ascii=False, indent=2))
     return 0
