@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -23,8 +22,8 @@ ARTEFACTS = ("context.json", "page-selection.json", "evidence.json", "answer.jso
 AGAIN = ReplayOrder()
 
 
-def desk_of(world: World, **more: Any) -> Desk:
-    return Desk(world.records, world.ports, world.wake, "operator:ann@desk", **more)
+def desk_of(world: World) -> Desk:
+    return Desk(world.records, world.ports, world.wake, "operator:ann@desk")
 
 
 def answered() -> World:
@@ -228,21 +227,22 @@ def test_what_cannot_be_replayed_says_why() -> None:
     assert "pruned" in replay(desk, TASK, AGAIN).reason
 
 
-def test_a_job_that_another_system_answered_is_run_from_its_payload_file() -> None:
+def test_a_job_that_another_system_answered_is_run_and_its_answer_replaced_once() -> None:
     world = World()
-    accepted = world.accept(payload()).record
-    world.settle()
-    world.records.jobs.clear()
-    world.folders.folders.clear()
-    foreign = answered_record(payload(), {"success": True}, source="foreign:/shared/payloads/x.json")
-    world.records.restore(foreign, deadline_s=900.0)
+    foreign = b'{"success": true, "taskId": "query-c1-m1", "answer": "theirs"}'
+    world.folder(TASK).files |= {"payload.json": json.dumps(payload()).encode(), "result.json": foreign}
+    record = answered_record(payload(), json.loads(foreign), source="foreign:/shared/payloads/x.json")
+    world.records.restore(record, deadline_s=900.0)
 
-    told = replay(desk_of(world, foreign_payload=lambda _record: payload()), TASK, AGAIN)
+    told = replay(desk_of(world), TASK, AGAIN)
     world.settle()
+    ours = world.folder(TASK).files["result.json"]
 
-    assert (told.outcome, told.stage) == ("replayed", "prepare")
+    assert (told.outcome, told.stage, told.moved) == ("replayed", "prepare", ("result.json",))
+    assert world.folder(TASK).files["attempts/0/result.json"] == foreign
     assert world.result(TASK)["success"]
-    assert world.record(TASK).digest == accepted.digest
+    assert "result.json" not in replay(desk_of(world), TASK, AGAIN).moved
+    assert world.folder(TASK).files["result.json"] == ours
 
 
 def test_a_filter_that_takes_in_many_wants_a_yes() -> None:

@@ -7,26 +7,16 @@ import pwd
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
-from tasks.accept import as_kept
-from tasks.contract.payload import content_digest
-from tasks.contract.shape import JsonObject
-from tasks.errors import JobError
 from tasks.pipeline import Pipeline, timestamp
 from tasks.ports import JobArchive, JobControl, JobSweep, JobViews, Ports, Record
 from tasks.registry import pipeline_of
 from tasks.stages.job import EVENTS, Job
 from worker.app import build_app, waker
 from worker.bootstrap import Workshop
-from worker.intake.document import MAX_PAYLOAD_BYTES, read_document
-from worker.paths import PathError
 
 FREED_AT_ONCE = 1_000
-FOREIGN = "foreign:"
-"""How the source of a job begins that another system answered; the path of its payload follows."""
 
 
 class Records(Protocol):
@@ -60,8 +50,6 @@ class Desk:
     ports: Ports
     wake: Callable[[Pipeline, str, str], None]
     actor: str
-    foreign_payload: Callable[[Record], JsonObject | None] = lambda _record: None
-    """The payload of a job that was answered before us, as a job's folder keeps it; ``None``: not there any more."""
 
     def now(self) -> float:
         """Seconds since the epoch."""
@@ -99,18 +87,7 @@ class Desk:
 def open_desk(shop: Workshop) -> Desk:
     """The desk of whoever runs this command. Raises ``SettingsError`` when no system runs."""
     wake = waker(build_app(shop.redis_url, shop.settings.redis.prefix))
-    return Desk(shop.records, shop.ports(fresh_kb=False), wake, operator_name(), partial(_foreign_payload, shop))
-
-
-def _foreign_payload(shop: Workshop, record: Record) -> JsonObject | None:
-    if not record.source.startswith(FOREIGN):
-        return None
-    try:
-        with os.fdopen(shop.roots.open_readable(Path(record.source.removeprefix(FOREIGN))), "rb") as file:
-            document = as_kept(read_document(file.read(MAX_PAYLOAD_BYTES + 1)), shop.mask.value)
-    except (JobError, PathError, OSError):
-        return None
-    return document if content_digest(document) == record.digest else None
+    return Desk(shop.records, shop.ports(fresh_kb=False), wake, operator_name())
 
 
 def operator_name() -> str:

@@ -17,7 +17,7 @@ from tasks.contract import strict_json
 from tasks.errors import Code
 from tasks.pipeline import Pipeline, Step
 from tasks.ports import Record
-from tasks.recovery import stands_at
+from tasks.recovery import read_history, stands_at
 from tasks.registry import pipeline_of
 from tasks.stages.job import PAYLOAD, RESULT, Job
 from worker.bootstrap import workshop
@@ -73,12 +73,12 @@ def _replay(desk: Desk, task_id: str, order: ReplayOrder) -> Replay:
         return Replay(task_id, "refused", reason=reason)
     assert record is not None
     job, pipeline = desk.job(task_id), pipeline_of(record.skill)
-    if job.folder.read(PAYLOAD) is None and not _took_foreign(desk, record, job, dry_run=order.dry_run):
+    if job.folder.read(PAYLOAD) is None:
         return Replay(task_id, "refused", reason=f"{job.folder.path}/{PAYLOAD} is missing: send the payload again")
     step, reason = _where(record, job, pipeline, order.from_stage)
     if step is None:
         return Replay(task_id, "refused", reason=reason)
-    moved = replaced(job, pipeline, step, publish_again=order.publish_again)
+    moved = replaced(job, pipeline, step, publish_again=order.publish_again or _is_foreign(record, job))
     if order.dry_run:
         return Replay(task_id, "would_replay", step.name, moved=moved)
     desk.note(record, "replay", stage=step.name, generation=record.generation + 1, reason=f"was {_was(record)}")
@@ -90,12 +90,9 @@ def _replay(desk: Desk, task_id: str, order: ReplayOrder) -> Replay:
     return Replay(task_id, "replayed", step.name, moved=moved)
 
 
-def _took_foreign(desk: Desk, record: Record, job: Job, *, dry_run: bool) -> bool:
-    """A job that another system had answered has no folder of ours yet: its payload is fetched from where it lay."""
-    document = desk.foreign_payload(record)
-    if document is not None and not dry_run:
-        job.folder.write(PAYLOAD, strict_json.dumps(document))
-    return document is not None
+def _is_foreign(record: Record, job: Job) -> bool:
+    """Whether another system answered this job before us: nobody here accepted it, and its replay is its first run."""
+    return record.generation == 0 and not read_history(job.folder).source
 
 
 def _was(record: Record) -> str:
