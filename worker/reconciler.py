@@ -38,10 +38,11 @@ class Chore:
         try:
             done = self.work()
         except Exception as error:  # noqa: BLE001 - one chore must not stop the waking
-            log.warning(f"{self.name}.failed", extra={"kbw": {"reason": f"{type(error).__name__}: {error}"}})  # noqa: G004
+            reason = f"{type(error).__name__}: {error}"
+            log.warning("chore.failed", extra={"kbw": {"chore": self.name, "reason": reason}})
         else:
             if done:
-                log.info(self.name, extra={"kbw": {"done": str(done)}})
+                log.info("chore.done", extra={"kbw": {"chore": self.name, "done": str(done)}})
 
 
 def sweep_once(fleet: Fleet, chores: Sequence[Chore] = ()) -> int:

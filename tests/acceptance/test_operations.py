@@ -270,8 +270,11 @@ def test_redis_killed_and_emptied_amid_fifty_jobs_is_recovered_from_the_folders(
         ids = [job["taskId"] for job in jobs]
         for job in jobs:
             system.drop(job)
-        accepted = lambda: all((folder(system, task_id) / "events.jsonl").exists() for task_id in ids)  # noqa: E731
-        wait_for(lambda: accepted() and sum(over(system, i)() for i in ids) >= 10, 120.0, system.tail)
+
+        def under_way() -> bool:
+            return all(system.events(task_id) for task_id in ids) and sum(over(system, i)() for i in ids) >= 10
+
+        wait_for(under_way, 120.0, system.tail)
 
         os.kill(valkey.pid, signal.SIGKILL)
         early = {i: (system.shared / "results" / f"{i}.json").read_bytes() for i in ids if system.result(i)}
@@ -331,7 +334,7 @@ def test_a_rolling_restart_of_all_workers_fails_no_job(tmp_path: Path, valkey: E
             portion = jobs[12 * n : 12 * n + 12]
             for job in portion:
                 system.drop(job)
-            wait_for(lambda: any(started(system, job["taskId"], "select") for job in portion), 60.0, system.tail)  # noqa: B023
+            wait_for(lambda: any(started(system, job["taskId"], "select") for job in portion), 60.0, system.tail)  # noqa: B023  # called at once
             assert not all(system.result(job["taskId"]) for job in portion), "nothing was in flight"
             assert system.stop(fleet[n], 60.0) == 0, system.tail()
             assert fresh.poll() is None
