@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -230,7 +231,7 @@ def test_no_sentence_of_a_card_is_in_any_file() -> None:
         files = found.folder("material-c1-m1").files
         assert "calls.jsonl" in files
         assert any(name.startswith("replies/") for name in files)
-        written = b"\n".join([*files.values(), *sum(found.sink.delivered.values(), [])]).decode()
+        written = b"\n".join([*files.values(), *chain(*found.sink.delivered.values())]).decode()
         for line in (CARD + OTHER_CARD).splitlines():
             value = line.partition("：")[2].strip("「」")
             if len(value) > 7:
