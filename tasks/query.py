@@ -47,6 +47,7 @@ def writes_a_page(job: Job) -> bool:
 def prepare(job: Job) -> Context:
     """Pin a commit; gather catalog, ranked pages, cards and attachment texts for the model."""
     job.ports.sink.check(job.payload)  # before any work is paid for: can the result be delivered at all?
+    preparing.check_skill(job.payload)  # nor a look at a knowledge base that it may not even name
     snapshot = job.ports.kb.latest(job.repo, fresh=job.ports.fresh_kb)
     return preparing.prepare(
         job.payload,

@@ -32,12 +32,7 @@ def prepare(
     Raises ``UNKNOWN_SKILL`` for a payload that is not ours; a file or a page that cannot be read is a note or an entry
     with an error, never a failed job.
     """
-    if payload.skill != SKILL:
-        raise PermanentError(
-            Code.UNKNOWN_SKILL,
-            en=f"skill {payload.skill!r} is not served here; this worker serves {SKILL!r}",
-            zh=f"不支持的任务类型 skill={payload.skill}，本服务支持 {SKILL}",
-        )
+    check_skill(payload)
     history = cut_history(payload.conversation_history, limits)
     kb, notes = view(snapshot, str(repo), payload.question, limits, said_before(history))
     return Context(
@@ -58,6 +53,16 @@ def prepare(
         result_contract=result_contract(),
         warnings=(*payload.policy_notes(), *notes),
     )
+
+
+def check_skill(payload: Payload) -> None:
+    """Raises ``UNKNOWN_SKILL`` for a job that came here only because no pipeline serves its skill."""
+    if payload.skill != SKILL:
+        raise PermanentError(
+            Code.UNKNOWN_SKILL,
+            en=f"skill {payload.skill!r} is not served here; this worker serves {SKILL!r} and 'material_search'",
+            zh=f"不支持的任务类型 skill={payload.skill}，本服务支持 {SKILL} 和 material_search",
+        )
 
 
 def view(
