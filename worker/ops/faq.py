@@ -216,8 +216,10 @@ def _import(desk: Desk, found: Plan, base: Base, deadline_s: float, moved: Calla
 @contextmanager
 def progress_of(found: Plan) -> Iterator[Callable[[int], None]]:
     """A bar over all cards on a terminal, nothing elsewhere."""
-    with click.progressbar(length=len(found.entries), label="cards", file=click.get_text_stream("stderr")) as bar:
-        yield lambda cards: bar.update(cards)
+    stream = click.get_text_stream("stderr")
+    bar: Any
+    with click.progressbar(length=len(found.entries), label="cards", file=stream) as bar:
+        yield bar.update
 
 
 # ---------------------------------------------------------------- verify, export
