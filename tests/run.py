@@ -30,11 +30,11 @@ def main(arguments: list[str]) -> int:
     failed = [] if marks or others else [name for name, command in CHECKS if not run(name, command, environment)]
     expression = " or ".join(marks) if marks else "not chaos and not soak and not openclaw"
     selection = [] if "-m" in others else ["-m", expression]
+    if failed:  # told before the tests, so that pytest's own summary is the last line
+        print(f"kbw test: not clean: {', '.join(failed)}; the run will count as failed", file=sys.stderr)
     tests = subprocess.run(
         [sys.executable, "-m", "pytest", *selection, *others], cwd=ROOT, env=environment, check=False
     )
-    if failed:
-        print(f"kbw test: failed before the tests: {', '.join(failed)}", file=sys.stderr)
     return tests.returncode or (1 if failed else 0)
 
 
