@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import subprocess
@@ -126,6 +127,9 @@ class CatFile:
 
     def _open(self) -> subprocess.Popen[bytes]:
         self._child = self._start()
+        if self._child.stdout is not None:
+            with suppress(OSError, AttributeError):  # not on every system, not for every user: it is only faster
+                fcntl.fcntl(self._child.stdout.fileno(), fcntl.F_SETPIPE_SZ, _CHUNK)
         return self._child
 
     def _drop(self) -> None:

@@ -99,7 +99,7 @@ class IndexStore:
         target = self._place(commit)
         self._remove(target)  # here, and not usable
         temporary = self.folder / f"{_BUILDING}{self._clock.token(4)}"
-        base = self._nearest(commit)
+        base = self._neighbour()
         try:
             for neighbour in (base, None) if base else (None,):
                 shutil.rmtree(temporary, ignore_errors=True)
@@ -124,19 +124,14 @@ class IndexStore:
         self._retire(target)
         return made
 
-    def _nearest(self, commit: str) -> Generation | None:
-        """Of the generations used last, the one with the fewest paths to change."""
-        best: tuple[int, Generation] | None = None
+    def _neighbour(self) -> Generation | None:
+        """The generation used last: few paths differ from it, whichever way the history goes."""
         for folder in self._published()[:_BASES]:
             with suppress(BrokenIndexError):
                 found = Generation(folder)
-                old = found.manifest.commit
-                if not self._mirror.run(lambda repo, old=old: repo.has(old)):  # type: ignore[misc]
-                    continue
-                count = len(self._mirror.run(lambda repo, old=old: repo.changed_paths(old, commit)))  # type: ignore[misc]
-                if best is None or count < best[0]:
-                    best = (count, found)
-        return best[1] if best else None
+                if self._mirror.run(lambda repo, old=found.manifest.commit: repo.has(old)):  # type: ignore[misc]
+                    return found
+        return None
 
     # ------------------------------------------------------------ removing
 
