@@ -35,12 +35,10 @@ class Staff:
 
     def hire(self, name: str, concurrency: int = 1, **changes: str) -> subprocess.Popen[bytes]:
         """A new process of that class, once it is ready."""
-        kind = name.partition("-")[0]
-        told = self._ready(name)
-        arguments = ["intake"] if kind == "intake" else ["worker", "--class", kind, "--concurrency", str(concurrency)]
-        self.workers[name] = self.system.start(*arguments, log=f"{name}.log", **changes)
+        kind, told = name.partition("-")[0], self._ready(name)
+        self._start(name, concurrency, **changes)
         if kind != "intake":
-            wait_for(lambda: self._ready(name) > told, 40.0, self.system.tail)
+            wait_for(lambda: self._ready(name) > told, 60.0, self.system.tail)
         return self.workers[name]
 
     def complete(self) -> None:
@@ -51,9 +49,11 @@ class Staff:
         for name, process in list(self.workers.items()):
             if process.poll() is not None or "-" in name:
                 self.dismiss(name)
-        for name in ("intake", *FULL):
-            if name not in self.workers:
-                self.hire(name, FULL.get(name, 1))
+        missing = {name: self._ready(name) for name in ("intake", *FULL) if name not in self.workers}
+        for name in missing:
+            self._start(name, FULL.get(name, 1))
+        for name in missing.keys() - {"intake"}:
+            wait_for(lambda name=name: self._ready(name) > missing[name], 60.0, self.system.tail)  # type: ignore[misc]
 
     def dismiss(self, name: str) -> None:
         """SIGKILL to the process and its children."""
@@ -107,6 +107,11 @@ class Staff:
         """A client for looking, and for losing messages."""
         return Redis.from_url(self.valkey.address.url, decode_responses=True)
 
+    def _start(self, name: str, concurrency: int, **changes: str) -> None:
+        kind = name.partition("-")[0]
+        arguments = ["intake"] if kind == "intake" else ["worker", "--class", kind, "--concurrency", str(concurrency)]
+        self.workers[name] = self.system.start(*arguments, log=f"{name}.log", **changes)
+
     def _ready(self, name: str) -> int:
         log = self.system.home / f"{name}.log"
         return log.read_text("utf-8").count('"worker.ready"') if log.exists() else 0
@@ -116,7 +121,8 @@ class Staff:
 def staffed(home: Path, **settings: str) -> Iterator[Staff]:
     """A system with a Valkey of its own and nobody at work yet."""
     valkey = EmbeddedValkey(home / "broker", token=secrets.token_hex)
-    with running_system(home, KBW_LEASE_S="2", KBW_REDIS_URL=valkey.start().broker_url, **settings) as system:
+    short = {"KBW_LEASE_S": "2", "KBW_REDIS_URL": valkey.start().broker_url}
+    with running_system(home, **(short | settings)) as system:
         try:
             yield Staff(system, valkey)
         finally:
