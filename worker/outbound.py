@@ -17,6 +17,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -112,6 +113,12 @@ def check_url(url: str, allowed: AllowedHosts) -> None:
         raise OutboundError(
             "NOT_ALLOWED", f"{host} may not be called without TLS: use https, or add it to KBW_KNOWLEDGE_ALLOWED_HOSTS"
         )
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """The certificates that are trusted (``SSL_CERT_FILE`` counts); reading them takes 30 ms, so once a process."""
+    return httpx.create_ssl_context()
 
 
 Resolve = Callable[[str, int], Iterable[str]]
@@ -210,7 +217,7 @@ class Outbound:
             if self._pool is None or self._backend is None:
                 self._backend = _CheckedBackend(self.allowed, self.monotonic, self.resolve)
                 self._pool = httpcore.ConnectionPool(
-                    ssl_context=httpx.create_ssl_context(),
+                    ssl_context=_trusted(),
                     max_connections=20,
                     max_keepalive_connections=10,
                     keepalive_expiry=_KEEPALIVE_S,
