@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -216,9 +217,7 @@ def _import(desk: Desk, found: Plan, base: Base, deadline_s: float, moved: Calla
 @contextmanager
 def progress_of(found: Plan) -> Iterator[Callable[[int], None]]:
     """A bar over all cards on a terminal, nothing elsewhere."""
-    stream = click.get_text_stream("stderr")
-    bar: Any
-    with click.progressbar(length=len(found.entries), label="cards", file=stream) as bar:
+    with click.progressbar(length=len(found.entries), label="cards", file=sys.stderr) as bar:
         yield bar.update
 
 

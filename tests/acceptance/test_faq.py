@@ -1,0 +1,234 @@
+"""FAQ batches with the real command before the stand-in: 500 cards, kills in the middle, no card twice or missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.weknora_server import INGEST_KEY, RETRIEVE_KEY, Base, WeknoraServer
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.enable_socket]
+ROOT = Path(__file__).resolve().parents[2]
+KB = "MCN极致事件素材库"
+
+
+def card(number: int) -> dict[str, Any]:
+    return {
+        "question": f"找一条 第{number}位摊主 预期反转 第{number}号夜市摊位 的 钩子 型事件素材",
+        "answers": [f"编号：{number}-1\n内容含义：第{number}号卡的落差结构说明"],
+        "similar": [f"第{number}号摊主被刁难之后怎么反击"],
+    }
+
+
+@dataclass
+class Desk:
+    """An operator's shell before one WeKnora."""
+
+    home: Path
+    server: WeknoraServer
+    base: Base
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            **{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
+            "PYTHONPATH": str(ROOT),
+            "KBW_WEKNORA_URL": self.server.url,
+            "KBW_WEKNORA_API_KEY": RETRIEVE_KEY,
+            "KBW_WEKNORA_INGEST_KEY": INGEST_KEY,
+            "KBW_STATE_DIR": str(self.home / "state"),
+            "http_proxy": "http://127.0.0.1:9",
+            "all_proxy": "http://127.0.0.1:9",
+        }
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-P", "-m", "worker.cli", "faq", *arguments]
+
+    def faq(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*arguments),
+            env=self.environment,
+            cwd=self.home,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def cards(self, count: int, first: int = 1) -> Path:
+        path = self.home / f"cards-{first}-{count}.jsonl"
+        lines = (json.dumps(card(n), ensure_ascii=False) for n in range(first, first + count))
+        path.write_text("\n".join(lines), "utf-8")
+        return path
+
+    def plan(self, count: int, *options: str) -> Path:
+        plan = self.home / "plan.json"
+        done = self.faq("plan", str(self.cards(count)), "--output", str(plan), *options)
+        assert done.returncode == 0, done.stderr
+        return plan
+
+    def killed_import(self, plan: Path, when: Any) -> None:
+        """Start an import and kill it (SIGKILL) as soon as ``when()`` holds."""
+        process = subprocess.Popen(
+            self.command("import", str(plan)), env=self.environment, cwd=self.home, stderr=subprocess.DEVNULL
+        )
+        limit = time.monotonic() + 60
+        while not when():
+            assert process.poll() is None, "the import ended before it could be killed"
+            assert time.monotonic() < limit
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        process.wait(10)
+
+    def questions(self) -> Counter[str]:
+        return Counter(entry["standard_question"] for entry in self.base.entries)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    with WeknoraServer() as server:
+        yield Desk(tmp_path, server, server.add(Base(KB)))
+
+
+@pytest.mark.parametrize(
+    ("at", "repeats_double"),
+    [(0, False), (150, True), (200, False), (330, False), (470, True)],
+    ids=["at once", "first batch", "between batches", "second batch", "last batch"],
+)
+def test_a_killed_import_of_500_cards_is_resumed_to_each_card_once(
+    desk: Desk, at: int, *, repeats_double: bool
+) -> None:
+    desk.server.traps.entry_s = 0.004
+    desk.server.traps.duplicate_on_repeat = repeats_double
+    plan = desk.plan(500)
+    desk.killed_import(plan, lambda: len(desk.base.entries) >= at and bool(desk.server.tasks))
+    resumed = desk.faq("resume", str(plan))
+    assert resumed.returncode == 0, resumed.stderr
+    assert desk.questions() == Counter(card(n)["question"] for n in range(1, 501))
+    assert "0 missing, 0 twice" in resumed.stderr
+
+
+def test_a_server_that_forgets_its_progress_is_judged_by_the_base(desk: Desk) -> None:
+    desk.server.traps.entry_s = 0.002
+    desk.server.traps.progress_ttl_s = 0.3
+    plan = desk.plan(300)
+    done = desk.faq("import", str(plan))
+    assert done.returncode == 0, done.stderr
+    assert set(desk.questions().values()) == {1}
+    assert len(desk.base.entries) == 300
+
+
+def test_the_lock_of_the_base_is_waited_for(desk: Desk) -> None:
+    desk.server.traps.entry_s = 0.02
+    other = desk.server.answer  # somebody else's import, begun before ours
+    from tests.weknora_server import Call
+
+    entries = [{"standard_question": f"别人的问题{n}", "answers": ["x"]} for n in range(60)]
+    path = f"/knowledge-bases/{desk.base.id}/faq/entries"
+    status, _ = other(Call("POST", path, INGEST_KEY, {"entries": entries, "task_id": "others-1"}), {})
+    assert status == 200
+    plan = desk.home / "plan.json"
+    assert desk.faq("plan", str(desk.cards(5)), "--output", str(plan), "--offline").returncode == 0
+    done = desk.faq("import", str(plan))
+    assert done.returncode == 0, done.stderr
+    assert len(desk.base.entries) == 65
+
+
+def test_replacing_asks_for_the_name_and_keeps_a_backup(desk: Desk) -> None:
+    old = {"standard_question": "旧的问题", "answers": ["旧的答案"]}
+    desk.server.add(desk.base, old)
+    plan = desk.plan(3, "--replace")
+    refused = desk.faq("import", str(plan))
+    wrong = desk.faq("import", str(plan), "--replace", "别的库")
+    assert (refused.returncode, wrong.returncode) == (1, 1)
+    assert KB in refused.stderr
+    assert len(desk.base.entries) == 1, "nothing was touched"
+    done = desk.faq("import", str(plan), "--replace", KB)
+    assert done.returncode == 0, done.stderr
+    assert len(desk.base.entries) == 3
+    [backup] = (desk.home / "out").glob("faq-backup-*.json")
+    assert json.loads(backup.read_bytes())[0]["answers"] == ["旧的答案"]
+
+
+def test_dry_run_stores_nothing_and_believes_no_counts(desk: Desk) -> None:
+    desk.base.last_counts = {"success_count": 999, "failed_count": 42}
+    plan = desk.plan(10)
+    done = desk.faq("dry-run", str(plan))
+    assert done.returncode == 0, done.stderr
+    assert not desk.base.entries
+    assert "0 refused" in done.stderr
+    assert "999" not in done.stderr
+    assert "42" not in done.stderr.replace("2026", "")
+
+
+def test_bad_cards_are_told_and_no_plan_is_written(desk: Desk) -> None:
+    bad = desk.home / "bad.yaml"
+    bad.write_text(
+        "- question: 同一个问题\n  answers: [a]\n- question: 同一个问题\n  answers: [b]\n- question: 没有答案\n",
+        "utf-8",
+    )
+    plan = desk.home / "plan.json"
+    done = desk.faq("plan", str(bad), "--output", str(plan))
+    assert done.returncode == 1
+    assert "bad.yaml#2" in done.stderr
+    assert "bad.yaml#3: no answer" in done.stderr
+    assert not plan.exists()
+
+
+def test_cards_that_are_there_are_left_out(desk: Desk) -> None:
+    desk.server.add(desk.base, {"standard_question": card(1)["question"], "answers": card(1)["answers"]})
+    plan = desk.plan(3)
+    assert sum(len(batch["entries"]) for batch in json.loads(plan.read_bytes())["batches"]) == 2
+
+
+def test_verify_and_export_and_no_key_anywhere(desk: Desk) -> None:
+    plan = desk.plan(30)
+    assert desk.faq("import", str(plan)).returncode == 0
+    golden = desk.home / "golden.jsonl"
+    rows = [
+        {"question": "第7号摊主被刁难之后怎么反击呢", "expected": card(7)["question"]},
+        {"question": "完全无关的另一件事", "expected": card(8)["question"]},
+    ]
+    golden.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows), "utf-8")
+    done = desk.faq("verify", str(plan), "--golden", str(golden), "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["own"]["asked"], report["own"]["hit_at_1"]) == (15, 1.0)
+    assert report["golden"]["zero_hits"] == 0.5
+    target = desk.home / "export.json"
+    assert desk.faq("export", "--output", str(target)).returncode == 0
+    assert len(json.loads(target.read_bytes())) == 30
+    assert list((desk.home / "out").glob("*.txt"))
+    for path in [path for path in desk.home.rglob("*") if path.is_file()]:
+        content = path.read_bytes()
+        assert INGEST_KEY.encode() not in content, path
+        assert RETRIEVE_KEY.encode() not in content, path
+
+
+def test_only_one_command_works_on_a_base(desk: Desk) -> None:
+    desk.server.traps.entry_s = 1.0
+    plan = desk.plan(40)
+    first = subprocess.Popen(
+        desk.command("import", str(plan)), env=desk.environment, cwd=desk.home, stderr=subprocess.DEVNULL
+    )
+    try:
+        limit = time.monotonic() + 30
+        while not desk.server.tasks and time.monotonic() < limit:
+            time.sleep(0.01)
+        second = desk.faq("resume", str(plan))
+        assert second.returncode == 1
+        assert "another `kbw faq`" in second.stderr
+    finally:
+        assert first.wait(60) == 0
+    assert len(desk.base.entries) == 40
