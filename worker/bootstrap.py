@@ -184,15 +184,18 @@ class Workshop:
         """Material retrieval: WeKnora, if one is configured, and the local files, if their folder is."""
         settings = self.settings.material
         local = Path(settings.local_dir).expanduser() if settings.local_dir else None
-        source = self._weknora()
+        source = self.weknora()
         return MaterialDesk(
             rules=load_material_rules(config_dir(self.settings), settings),
             weknora=RememberedAbsence(source, self.clock) if source else None,
             local=LocalCards(local, match_count=settings.match_count) if local else None,
         )
 
-    def _weknora(self) -> MaterialSource | None:
+    def weknora(self, *, match_count: int = 0) -> MaterialSource | None:
+        """Searching WeKnora as it is configured; ``match_count``: another number of cards than configured."""
         material = self.settings.material
+        if match_count:  # past the settings' own limit: an evaluation looks further than a task may
+            material = material.model_copy(update={"match_count": match_count})
         over_mcp = bool(material.mcp_url or material.mcp_command) and material.via != "rest"
         if over_mcp:
             key = material.api_key.get_secret_value()
@@ -209,9 +212,9 @@ class Workshop:
                 vector_threshold=material.vector_threshold,
                 answers=material.answers,
             )
-        return self.weknora_rest() if material.url and material.via != "mcp" else None
+        return self.weknora_rest(match_count=match_count) if material.url and material.via != "mcp" else None
 
-    def weknora_rest(self, *, ingest: bool = False) -> WeknoraRest:
+    def weknora_rest(self, *, ingest: bool = False, match_count: int = 0) -> WeknoraRest:
         """WeKnora over REST; ``ingest``: with the key of the production side. Raises :class:`SettingsError`."""
         material = self.settings.material
         if not material.url:
@@ -221,7 +224,7 @@ class Workshop:
             material.url,
             key,
             self.clock,
-            match_count=material.match_count,
+            match_count=match_count or material.match_count,
             vector_threshold=material.vector_threshold,
             answers=material.answers,
         )

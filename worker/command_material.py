@@ -40,10 +40,24 @@ def run(file: Path, *, as_json: bool) -> None:
     sys.exit(run_material(file, settings_with_logging("WARNING"), as_json=as_json))
 
 
+OUT = click.option("--out", type=FOLDER, default=Path("out"), show_default=True, help="Folder of logs and reports.")
+
+
+@material.command("eval")
+@click.argument("file", type=FILE)
+@AS_JSON
+@OUT
+@told
+def evaluate(file: Path, out: Path, *, as_json: bool) -> None:
+    """Ask at least 10 questions: zero hits, crowding-out between kinds, enough at match_count 3 (table, JSON, SVG)."""
+    from worker.ops.material_eval import evaluate_file
+
+    sys.exit(evaluate_file(file, settings_with_logging("WARNING"), out=out, as_json=as_json))
+
+
 # ---------------------------------------------------------------- FAQ batches
 
 
-OUT = click.option("--out", type=FOLDER, default=Path("out"), show_default=True, help="Folder of logs and reports.")
 KB = click.option("--kb", default="", help="The base, by name; default: KBW_WEKNORA_KB.")
 PLAN = click.argument("plan_file", metavar="PLAN", type=FILE)
 DEADLINE = click.option("--deadline", type=duration, default="2h", help="Give up after this long: 90s, 15m, 2h.")
