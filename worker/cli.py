@@ -14,6 +14,7 @@ import click
 
 from worker import __version__
 from worker.command import AS_JSON, STATES, duration, fail, settings_with_logging, told
+from worker.command_kb import KB_COMMANDS
 from worker.command_knowledge import knowledge
 from worker.command_material import MATERIAL_COMMANDS
 from worker.command_operator import OPERATOR_COMMANDS
@@ -231,7 +232,7 @@ def say_result(work: Callable[[], tuple[bool, str]]) -> None:
     sys.exit(0 if success else 1)
 
 
-for added in (*OPERATOR_COMMANDS, *MATERIAL_COMMANDS, knowledge):
+for added in (*OPERATOR_COMMANDS, *KB_COMMANDS, *MATERIAL_COMMANDS, knowledge):
     main.add_command(added)
 
 if __name__ == "__main__":

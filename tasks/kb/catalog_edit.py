@@ -94,6 +94,24 @@ def _spliced(data: bytes, splices: Sequence[_Splice]) -> bytes:
     return b"".join([*parts, view[at:]])
 
 
+def without(catalog: Catalog, numbers: Iterable[int]) -> bytes:
+    """The catalog without the entries of these numbers; all other bytes as they were."""
+    spans, doomed = catalog.spans, set(numbers)
+    kept = [number for number in range(len(spans)) if number not in doomed]
+    splices = []
+    for number in sorted(doomed):
+        start, end = spans[number]
+        if kept and number < kept[0]:
+            splices.append(_Splice(start, spans[number + 1][0], b""))
+        elif kept:
+            splices.append(_Splice(spans[number - 1][1], end, b""))
+        elif number + 1 < len(spans):
+            splices.append(_Splice(start, spans[number + 1][0], b""))
+        else:
+            splices.append(_Splice(start, end, b""))
+    return (BOM if catalog.bom else b"") + _spliced(catalog.data, splices)
+
+
 def _date_splices(catalog: Catalog, style: Style, updated_at: str) -> list[_Splice]:
     value = style.value(updated_at)
     if member := catalog.members.get("updatedAt"):

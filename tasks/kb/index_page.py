@@ -72,6 +72,17 @@ def update(text: str, entries: Sequence[IndexEntry], ours: Container[str], updat
     return bom + page.text()
 
 
+def listed_paths(text: str) -> list[str]:
+    """The paths that lines ``- [title](path)`` point to, in order."""
+    return [path for line in text.split("\n") if line.startswith("- [") and (path := _path_in(line.rstrip("\r")))]
+
+
+def without(text: str, paths: Container[str]) -> str:
+    """The index without the lines that point to ``paths``; every other line as it was."""
+    lines = re.findall(r"[^\n]*\n|[^\n]+\Z", text)
+    return "".join(line for line in lines if not (line.startswith("- [") and _path_in(line.rstrip("\r\n")) in paths))
+
+
 class _Index:
     """The page as lines (line ends on them). ``headings`` are kept in step with every edit."""
 

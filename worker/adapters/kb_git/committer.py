@@ -7,9 +7,10 @@ pushes again. Nothing is merged as text and nothing is forced, so a batch can lo
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from tasks.contract.outcome import Receipt
 from tasks.errors import Code, PermanentError, TransientError
@@ -31,6 +32,7 @@ _TURN_S = 60.0
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 _RETRY_AFTER_S = 5.0
+_MENDING = "kb-repair"
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,9 @@ class _Built:
     receipts: list[Receipt]
     written: list[str]
     is_big: bool = False
+
+
+_Builder = Callable[[BareRepo, RemoteHead], _Built]
 
 
 class Committer:
@@ -64,8 +69,34 @@ class Committer:
             unique.setdefault(change.task_id, change)
         if not unique:
             return []
+        asked = list(unique.values())
+        receipts = self._told(repo, lambda table: partial(self._build, table=table, changes=asked))
+        by_task = {receipt.task_id: receipt for receipt in receipts}
+        return [by_task[change.task_id] for change in changes]
+
+    def mend(self, repo: RepoRef, work: Callable[[GitHead, str], Mapping[str, bytes]], title: str) -> Receipt:
+        """One commit of files that ``work`` makes out of the newest head; asked again whenever the head has moved.
+
+        ``work``: the head and the time now → path → new bytes, empty when nothing is to be done. The receipt has no
+        ``commit_id`` then, and ``errors`` when the server refuses.
+        """
+
+        def build(git: BareRepo, remote: RemoteHead) -> _Built:
+            head, now = GitHead(git, remote.commit), int(self._clock.now())
+            files = work(head, _stamp(now))
+            author = Signature(self._author, self._email, now)
+            commit = write_commit(head, files, f"{title}\n", author) if files else ""
+            is_big = len(files.get(CATALOG, b"")) >= BIG_CATALOG_BYTES
+            return _Built(remote.commit, commit, [Receipt(task_id=_MENDING, commit_id=commit)], [_MENDING], is_big)
+
+        return self._told(repo, lambda _table: build)[0]
+
+    def _told(self, repo: RepoRef, prepare: Callable[[TaskTable], _Builder]) -> list[Receipt]:
+        """The receipts of one delivery; errors as the port names them."""
         try:
-            receipts = self._in_turn(self._mirrors.of(repo), list(unique.values()))
+            mirror = self._mirrors.of(repo)
+            table = TaskTable(mirror.path.with_name(f"{mirror.path.name}.tasks.sqlite3"))
+            return self._in_turn(mirror, table, prepare(table))
         except PermanentError as error:
             if error.code in (Code.KB_AUTH, Code.KB_NOT_FOUND):
                 raise
@@ -77,23 +108,22 @@ class Committer:
                 en=f"the mirror of {repo} in KBW_CACHE_DIR cannot be written ({reason})",
                 zh=f"本机知识库镜像无法写入（{repo}），请检查 KBW_CACHE_DIR 所在磁盘。",
             ) from error
-        by_task = {receipt.task_id: receipt for receipt in receipts}
-        return [by_task[change.task_id] for change in changes]
 
-    def _in_turn(self, mirror: Mirror, changes: Sequence[Change]) -> list[Receipt]:
+    def _in_turn(self, mirror: Mirror, table: TaskTable, build: _Builder) -> list[Receipt]:
         """Writers of one machine queue up instead of racing. Who waits too long goes on: the push is the lock."""
         lock = FileLock(mirror.path.with_name(f"{mirror.path.name}.commit.lock"), self._clock, _TURN_S)
         with lock.held():
-            return self._commit(mirror, changes)
+            receipts = self._deliver(mirror, table, build)
+            mirror.tidy()
+            return receipts
 
-    def _commit(self, mirror: Mirror, changes: Sequence[Change]) -> list[Receipt]:
-        table = TaskTable(mirror.path.with_name(f"{mirror.path.name}.tasks.sqlite3"))
+    def _deliver(self, mirror: Mirror, table: TaskTable, build: _Builder) -> list[Receipt]:
         uncertain: list[_Built] = []
         for attempt in range(self._max_tries):
             head = mirror.latest(fresh=True)
             if landed := _landed(mirror, head, uncertain):
                 return landed.receipts
-            built = mirror.run(lambda repo, head=head: self._build(repo, table, head, changes))  # type: ignore[misc]
+            built = mirror.run(lambda repo, head=head: build(repo, head))  # type: ignore[misc]
             if not built.commit:
                 return built.receipts
             branch, began = head.branch or mirror.run(_first_branch), self._clock.now()
@@ -115,7 +145,7 @@ class Committer:
             retry_after=_RETRY_AFTER_S,
         )
 
-    def _build(self, repo: BareRepo, table: TaskTable, remote: RemoteHead, changes: Sequence[Change]) -> _Built:
+    def _build(self, repo: BareRepo, remote: RemoteHead, *, table: TaskTable, changes: Sequence[Change]) -> _Built:
         """The commit for those of ``changes`` that the history does not hold yet, on top of ``remote``."""
         done: dict[str, Receipt] = {}
         if remote.commit:
@@ -128,8 +158,7 @@ class Committer:
             }
         head = GitHead(repo, remote.commit)
         now = int(self._clock.now())
-        stamp = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        plan = plan_batch(head, [change for change in changes if change.task_id not in done], stamp)
+        plan = plan_batch(head, [change for change in changes if change.task_id not in done], _stamp(now))
         commit = ""
         if plan.files:
             author = Signature(self._author, self._email, now)
@@ -148,6 +177,10 @@ class Committer:
         """Longer each time, and of chance length: two writers must not meet again at the next try."""
         longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**attempt)
         self._clock.sleep(longest * int(self._clock.token(2), 16) / 0xFFFF)
+
+
+def _stamp(now: int) -> str:
+    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _push(repo: BareRepo, branch: str, built: _Built) -> PushReport:

@@ -193,6 +193,13 @@ class BareRepo:
         found = self._reader.read(f"{check_hex(commit)}:{path}", max_bytes)
         return found.data if found and found.kind == "blob" else None
 
+    def blob_id(self, commit: str, path: str) -> str:
+        """The id of the file at ``path``, ``""`` when there is none."""
+        if not _is_name(path):
+            return ""
+        found = self._reader.read(f"{check_hex(commit)}:{path}", 0)
+        return found.id if found and found.kind == "blob" else ""
+
     def tree(self, commit: str, *, recursive: bool = True, folder: str = "") -> list[TreeEntry]:
         """The entries at ``commit`` in git's order: all files, or only the direct entries of ``folder``.
 
@@ -275,9 +282,17 @@ class BareRepo:
         """Packs on disk: every fetch adds one."""
         return sum(1 for _ in (self.path / "objects" / "pack").glob("*.pack"))
 
+    def loose_count(self) -> int:
+        """Loose objects, estimated from one of their 256 folders as git itself does."""
+        return 256 * sum(1 for _ in (self.path / "objects" / "17").glob("[0-9a-f]*"))
+
     def compact(self) -> None:
-        """Roll small packs into bigger ones. Unreachable objects stay: a pinned commit may need them."""
-        done = self._process.run(["repack", "--geometric=2", "-d", "-q"], self._limits.transfer_s)
+        """Roll small packs and loose objects into bigger packs. Unreachable ones stay: a pinned commit may need them.
+
+        No delta search: catalogs of many MB would cost minutes.
+        """
+        args = ["repack", "--geometric=2", "-d", "-q", "--window=0"]
+        done = self._process.run(args, self._limits.transfer_s)
         if done.status != 0:
             raise self._broken(done)
 

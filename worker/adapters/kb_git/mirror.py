@@ -36,6 +36,8 @@ from worker.adapters.kb_git.git import (
 T = TypeVar("T")
 
 _MAX_PACKS = 50
+MAX_LOOSE = 1_000
+"""Loose objects, estimated, from which on a mirror is packed (git's own automatic limit is 6,700)."""
 _LOCK_POLL_S = 0.02
 _CLOCK_SLACK_S = 1.0
 _ODD = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -95,6 +97,18 @@ class Mirror:
     def pushed(self, branch: str, commit: str, began: float) -> None:
         """Our own push, begun at ``began``, was accepted: the head is ``commit``, all its objects are here already."""
         self._note(_Look(began, branch, commit))
+
+    def tidy(self) -> bool:
+        """Pack what our own commits left as loose objects, once there are many; whether it was done.
+
+        A commit leaves some four objects, one of them the whole catalog. Who holds the lock for a fetch goes first.
+        """
+        if self.run(lambda repo: repo.loose_count()) < MAX_LOOSE:
+            return False
+        with self._lock.held() as is_ours:
+            if is_ours:
+                self.run(lambda repo: repo.compact())
+        return is_ours
 
     def have(self, commit: str) -> None:
         """Make sure that ``commit`` can be read here. Raises ``COMMIT_GONE`` when it cannot be had any more."""

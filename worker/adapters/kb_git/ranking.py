@@ -80,6 +80,12 @@ def rank(index: PageIndex, query: Query, limit: int) -> list[Found]:
     return _sorted(found)[:limit]
 
 
+def reasons(index: PageIndex, query: Query, found: Found) -> dict[str, float]:
+    """What each field gave this page, before versions were weighed."""
+    gains = {name: index.explain(part, found) for name, part in query.fields.items()}
+    return {name: round(gain, 3) for name, gain in gains.items() if gain}
+
+
 def _newest_first(found: Sequence[Found]) -> list[Found]:
     """Of the versions of one page the newest stands for all: the others, nearly equal, come further down."""
     newest: dict[str, tuple[int, ...]] = {}

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from tasks.contract.pages import PageFacts
@@ -33,6 +34,15 @@ PASSAGES = 10
 
 _SNAPSHOTS = 4
 _FACTS = 2_000
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """``terms``: what the question was taken for, with what each tells · ``hits``: page, score, gain of each field."""
+
+    terms: Mapping[str, float]
+    versions: Sequence[str]
+    hits: Sequence[tuple[PageFacts, float, Mapping[str, float]]]
 
 
 class GitKbReader:
@@ -143,6 +153,20 @@ class GitSnapshot:
             self._remember(hit.page)
         texts = self._passages(found, query, passages)
         return [RankedPage(hit.page.facts, round(hit.score, 4), texts.get(hit.page.facts.path, "")) for hit in found]
+
+    def explain(self, question: str, limit: int) -> Explanation:
+        """What :meth:`rank` finds, and why: for operators."""
+
+        def look(generation: Generation) -> Explanation:
+            query = ranking.understand(generation.index, question, (), self._words)
+            found = ranking.rank(generation.index, query, limit)
+            hits = [
+                (hit.page.facts, round(hit.score, 3), ranking.reasons(generation.index, query, hit)) for hit in found
+            ]
+            terms = dict(sorted(query.worth.items(), key=lambda item: -item[1]))
+            return Explanation(terms, list(query.versions), hits)
+
+        return self._ask(look)
 
     def read(self, path: str) -> str | None:
         """See the port. Only visible pages are there; a file over 2 MiB is cut."""
