@@ -138,7 +138,7 @@ def serve_intake(settings: Settings) -> int:
         ("files", lambda stop: loop.run(stop, settings.shared.poll_s)),
         ("stream", shop.stream_intake(wake).run),
     ]
-    if settings.http.token.get_secret_value():
+    if settings.http.token.get_secret_value() or settings.knowledge.retrieval_token.get_secret_value():
         from worker.ops.http import http_server  # a web server is loaded only where one is wanted
 
         ways.append(("http", http_server(shop, shop.intake(wake)).run))

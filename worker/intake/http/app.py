@@ -15,6 +15,7 @@ from urllib.parse import parse_qs
 from worker.intake.document import MAX_PAYLOAD_BYTES
 from worker.intake.http.answer import Answer, RefusedError, error_answer, json_answer
 from worker.intake.http.jobs_api import JobsApi
+from worker.intake.http.retrieval import RetrievalApi
 
 log = logging.getLogger("kbw.http")
 
@@ -52,16 +53,27 @@ class Times:
 
 
 class HttpApp:
-    """An ASGI application. ``threads`` does the blocking work; ``token`` must not be empty."""
+    """An ASGI application. ``threads`` does the blocking work; without a ``token`` nobody gets at jobs.
+
+    ``retrieval`` answers ``POST /retrieval``; it has a token of its own.
+    """
 
     def __init__(
-        self, jobs: JobsApi, probes: Probes, token: str, threads: ThreadPoolExecutor, times: Times | None = None
+        self,
+        jobs: JobsApi,
+        probes: Probes,
+        token: str,
+        threads: ThreadPoolExecutor,
+        times: Times | None = None,
+        *,
+        retrieval: RetrievalApi | None = None,
     ) -> None:
-        if not token:
+        if not token and retrieval is None:
             raise ValueError("without a token the HTTP way in is off")
         self._jobs = jobs
         self._probes = probes
-        self._token = hashlib.sha256(token.encode()).digest()
+        self._token = hashlib.sha256(token.encode()).digest() if token else b""
+        self._retrieval = retrieval
         self._threads = threads
         self._times = times or Times()
 
@@ -87,8 +99,18 @@ class HttpApp:
         if path == "/jobs" or path.startswith("/jobs/"):
             await self._check_token(request)
             return await self._about_jobs(path, request)
+        if path == "/retrieval" and self._retrieval is not None:
+            return await self._retrieved(self._retrieval, request)
         await request.drain()
         return error_answer(404, "NOT_FOUND", "没有这个地址", "paths: /jobs /jobs/<taskId> /live /ready /metrics")
+
+    async def _retrieved(self, retrieval: RetrievalApi, request: Request) -> Answer:
+        request.allow("POST")
+        refusal = retrieval.refusal(request.header(b"authorization"))
+        if refusal is not None:
+            await request.drain()
+            return refusal
+        return await self._work(retrieval.retrieve, await request.content())
 
     async def _about_jobs(self, path: str, request: Request) -> Answer:
         if path != "/jobs":

@@ -23,6 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from worker.intake.http.app import HttpApp, Probes, Times
 from worker.intake.http.jobs_api import JobsApi
+from worker.intake.http.retrieval import RetrievalApi
 
 log = logging.getLogger("kbw.http")
 
@@ -129,11 +130,12 @@ class HttpServer:
         *,
         times: Times | None = None,
         rebind_s: float = REBIND_S,
+        retrieval: RetrievalApi | None = None,
     ) -> None:
         self._address = address
         self._rebind_s = rebind_s
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="http")
-        self._app = HttpApp(jobs, probes, token, self._threads, times)
+        self._app = HttpApp(jobs, probes, token, self._threads, times, retrieval=retrieval)
         self.bound: tuple[str, int] | None = None
         """Where it listens, once it does."""
 
