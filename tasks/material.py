@@ -15,6 +15,7 @@ from tasks.query import IO, LLM
 from tasks.stages import material_find as finding
 from tasks.stages import material_plan as planning
 from tasks.stages import material_render as rendering
+from tasks.stages import mounting
 from tasks.stages import publish as publishing
 from tasks.stages.job import MATERIAL_FOUND, MATERIAL_OUTCOME, MATERIAL_PLAN, Job
 
@@ -38,6 +39,7 @@ def find(job: Job) -> MaterialFound:
         job.material_plan,
         _desk(job),
         ask=job.asker(finding.FIND, shown=size_only),
+        knowledge=lambda asked: mounting.gather(SKILL, asked, job.ports.knowledge, seconds_left=job.seconds_left),
         done=_done(job),
         keep=lambda node: job.folder.append(NODES, {"generation": job.generation, "found": node.document()}),
     )

@@ -9,7 +9,10 @@ from tasks.knowledge.validate import Checked, Nodes, SourceText, check
 from tasks.prompts.prompt import OUR_VARIABLES, knowledge_variables
 from worker.settings import Settings, SettingsError, config_dir, listed
 
-NODES: Nodes = {"kb_query": {stage: knowledge_variables(stage) for stage in ("select", "answer")}}
+NODES: Nodes = {
+    "kb_query": {stage: knowledge_variables(stage) for stage in ("select", "answer")},
+    "material_search": {node: knowledge_variables(f"material_{node}") for node in ("rescreen", "transfer")},
+}
 """Every ``AI_TASK`` node, and the variables of its shipped prompt that a source may take."""
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tasks.contract.knowledge import NodeKnowledge
 from tasks.contract.material import MaterialNode
 from tasks.contract.shape import JsonObject
 from tasks.prompts.foreign import begin_mark, block, end_mark
-from tasks.prompts.prompt import OUR_VARIABLES, Prompt, Repair, repair_text
-from tasks.prompts.template import fill, load, variables
+from tasks.prompts.prompt import NOTHING_MOUNTED, Prompt, Repair, injected_knowledge, repair_text
+from tasks.prompts.template import fill, load
 
 RESCREEN, TRANSFER = "material_rescreen", "material_transfer"
 _STRICT: JsonObject = {"type": "object", "additionalProperties": False}
@@ -21,7 +22,7 @@ def rescreen_prompt(
     *,
     limit: int,
     nonce: str,
-    knowledge: Mapping[str, str] | None = None,
+    knowledge: NodeKnowledge = NOTHING_MOUNTED,
     repair: Repair | None = None,
 ) -> Prompt:
     """Which of the cards (label → body) have the node's gap structure. Scores are not shown: they never decide."""
@@ -35,7 +36,7 @@ def transfer_prompt(
     cards: Mapping[str, str],
     *,
     nonce: str,
-    knowledge: Mapping[str, str] | None = None,
+    knowledge: NodeKnowledge = NOTHING_MOUNTED,
     repair: Repair | None = None,
 ) -> Prompt:
     """Rewrite what the kept cards do for the node's own account."""
@@ -87,12 +88,9 @@ def _prompt(
     rules: str,
     data: Sequence[str],
     nonce: str,
-    knowledge: Mapping[str, str] | None,
+    knowledge: NodeKnowledge,
     repair: Repair | None,
 ) -> Prompt:
-    injected = dict.fromkeys(variables(template) - OUR_VARIABLES, "")
-    for name, text in (knowledge or {}).items():
-        injected[name] = block("外部资料（补充）", text, nonce) if text.strip() else ""
     values = {
         "rules": rules,
         "format": load(f"{template}_format"),
@@ -101,4 +99,5 @@ def _prompt(
         "data": "\n\n".join(data),
         "repair": repair_text(repair, nonce),
     }
+    injected = injected_knowledge(template, knowledge, nonce)
     return Prompt(system=load("material_system"), user=fill(template, injected | values))

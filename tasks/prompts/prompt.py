@@ -38,7 +38,7 @@ class Repair:
 
 
 def knowledge_variables(stage: str) -> frozenset[str]:
-    """The names a knowledge source may inject into the prompt of ``select`` or ``answer`` (CONTRACT §6)."""
+    """The names a knowledge source may inject into a prompt: ``select``, ``answer`` … (CONTRACT §6)."""
     return variables(stage) - OUR_VARIABLES
 
 
@@ -105,14 +105,7 @@ def _prompt(
     knowledge: NodeKnowledge,
     repair: Repair | None,
 ) -> Prompt:
-    blocks = {
-        name: block(KNOWLEDGE_LABEL, text, nonce) if text.strip() else "" for name, text in knowledge.variables.items()
-    }
-    # a variable that the operator's own words place stands there, not a second time where the template has it
-    own = variables_of(knowledge.template)
-    injected = dict.fromkeys(knowledge_variables(template), "")
-    injected |= {name: text for name, text in blocks.items() if name not in own}
-    injected["more_knowledge"] = place(knowledge.template, blocks)
+    injected = injected_knowledge(template, knowledge, nonce)
     data = "\n\n".join(block(section.label, section.text, nonce) for section in sections)
     filled = fill(
         template,
@@ -121,6 +114,18 @@ def _prompt(
         | {"begin": begin_mark(nonce), "end": end_mark(nonce), "data": data, "repair": repair_text(repair, nonce)},
     )
     return Prompt(system=load("system"), user=filled)
+
+
+def injected_knowledge(template: str, knowledge: NodeKnowledge, nonce: str) -> dict[str, str]:
+    """The values of a template's knowledge variables and of the operator's own words, each text in its block."""
+    blocks = {
+        name: block(KNOWLEDGE_LABEL, text, nonce) if text.strip() else "" for name, text in knowledge.variables.items()
+    }
+    # a variable that the operator's own words place stands there, not a second time where the template has it
+    own = variables_of(knowledge.template)
+    injected = dict.fromkeys(knowledge_variables(template), "")
+    injected |= {name: text for name, text in blocks.items() if name not in own}
+    return injected | {"more_knowledge": place(knowledge.template, blocks)}
 
 
 def repair_text(repair: Repair | None, nonce: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from tasks.contract.knowledge import KnowledgeView, NodeKnowledge
 from tasks.contract.material import MaterialFound, MaterialNode, MaterialPlan, NodeFound, PlannedNode, Transfer
 from tasks.contract.shape import JsonObject
 from tasks.errors import Code, PermanentError
@@ -25,10 +26,12 @@ from tasks.rules.answer import Violation
 from tasks.rules.budget import cut_text
 from tasks.rules.material_reply import Rewriting, Screening, Verdict, read_rewriting, read_screening
 from tasks.stages.ask import Asker, Inquiry, ReadReply
+from tasks.stages.mounting import degradations
 
 T = TypeVar("T", bound=ReadReply)
 
-FIND = "find"
+FIND, RESCREEN, TRANSFER = "find", "rescreen", "transfer"
+NOTHING_MOUNTED = KnowledgeView()
 NONE_KEPT, BAD_TRANSFER, LEAK = "NONE_KEPT", "BAD_TRANSFER", "LEAK"
 GUIDANCE = "guidance"
 MAX_CARD_CHARS = 8_000
@@ -62,10 +65,12 @@ def find(
     desk: MaterialDesk,
     *,
     ask: Asker,
+    knowledge: Callable[[str], KnowledgeView] = lambda _question: NOTHING_MOUNTED,
     done: Mapping[str, NodeFound],
     keep: Callable[[NodeFound], None],
 ) -> MaterialFound:
-    """``material-found.json``. ``done`` are nodes of an attempt before; ``keep`` gets each node that is ready.
+    """``material-found.json``. ``done`` are nodes of an attempt before; ``keep`` gets each node that is ready;
+    ``knowledge`` asks what is mounted at the model's two nodes.
 
     One node at a time; a base that is not there, or no source that answers at all, turns the feature off. Raises what
     ``ask`` raises, but an unreadable reply is only a node without a card.
@@ -73,7 +78,7 @@ def find(
     nodes: list[NodeFound] = []
     off, answered = False, False
     for planned in plan.nodes:
-        found = done.get(planned.node.id) or _node(planned, plan, desk, ask, off=off)
+        found = done.get(planned.node.id) or _node(planned, plan, desk, ask, knowledge, off=off)
         if planned.node.id not in done:
             keep(found)
         off = off or found.status == Status.KB_NOT_FOUND
@@ -83,7 +88,15 @@ def find(
     return MaterialFound(task_id=plan.task_id, nodes=tuple(nodes), off=off or (searched and not answered))
 
 
-def _node(planned: PlannedNode, plan: MaterialPlan, desk: MaterialDesk, ask: Asker, *, off: bool) -> NodeFound:
+def _node(
+    planned: PlannedNode,
+    plan: MaterialPlan,
+    desk: MaterialDesk,
+    ask: Asker,
+    knowledge: Callable[[str], KnowledgeView],
+    *,
+    off: bool,
+) -> NodeFound:
     node = planned.node
     if not planned.question:
         return NodeFound(id=node.id, status=planned.status, reason=planned.reason)
@@ -98,8 +111,10 @@ def _node(planned: PlannedNode, plan: MaterialPlan, desk: MaterialDesk, ask: Ask
     if searched.step is Step.GUIDANCE:
         reason = "没有命中素材，仅给出判定层子类指引"
         return NodeFound(id=node.id, status=searched.status, reason=reason, source=GUIDANCE, degraded=searched.degraded)
-    found = _from_cards(node, searched.cards, desk.rules, ask)
-    return found.model_copy(update={"source": found.source or searched.source, "degraded": searched.degraded})
+    mounted = knowledge(planned.question)
+    found = _from_cards(node, searched.cards, desk.rules, ask, mounted)
+    degraded = (*searched.degraded, *degradations(mounted))
+    return found.model_copy(update={"source": found.source or searched.source, "degraded": degraded})
 
 
 # ---------------------------------------------------------------- search
@@ -143,10 +158,12 @@ def _asked(
 # ---------------------------------------------------------------- re-screen and transfer
 
 
-def _from_cards(node: MaterialNode, bodies: Sequence[str], rules: MaterialRules, ask: Asker) -> NodeFound:
+def _from_cards(
+    node: MaterialNode, bodies: Sequence[str], rules: MaterialRules, ask: Asker, mounted: KnowledgeView
+) -> NodeFound:
     """The kept cards and their transfer; the order in which the cards came (by score) is not shown to the model."""
     cards = {f"K{number}": body for number, body in enumerate(sorted(bodies, key=_digest), 1)}
-    kept = _rescreen(node, cards, rules, ask)
+    kept = _rescreen(node, cards, rules, ask, mounted.at(RESCREEN))
     if not kept:
         reason = "召回的素材与本节点不同构或无法判断，未采用"
         return NodeFound(id=node.id, status=NONE_KEPT, reason=reason, source=GUIDANCE)
@@ -157,14 +174,16 @@ def _from_cards(node: MaterialNode, bodies: Sequence[str], rules: MaterialRules,
         forbidden |= forbidden_in(chosen[verdict.card], rules.labels)
         forbidden |= listed(verdict.names, verdict.lines, verdict.props)
     check = _Check(node, tuple(chosen.values()), forbidden, rules)
-    transfer, problem = _transfer(node, chosen, check, ask)
+    transfer, problem = _transfer(node, chosen, check, ask, mounted.at(TRANSFER))
     status, reason = problem or (str(Status.HIT), "")
     return NodeFound(id=node.id, status=status, reason=reason, cards=numbers, transfer=transfer)
 
 
-def _rescreen(node: MaterialNode, cards: Mapping[str, str], rules: MaterialRules, ask: Asker) -> tuple[Verdict, ...]:
+def _rescreen(
+    node: MaterialNode, cards: Mapping[str, str], rules: MaterialRules, ask: Asker, mounted: NodeKnowledge
+) -> tuple[Verdict, ...]:
     def prompt(nonce: str, repair: Repair | None) -> Prompt:
-        return rescreen_prompt(node, cards, limit=rules.max_kept, nonce=nonce, repair=repair)
+        return rescreen_prompt(node, cards, limit=rules.max_kept, nonce=nonce, knowledge=mounted, repair=repair)
 
     def read(raw: RawReply, name: str) -> Screening:
         return read_screening(raw.text, finish_reason=raw.finish_reason, name=name)
@@ -174,10 +193,10 @@ def _rescreen(node: MaterialNode, cards: Mapping[str, str], rules: MaterialRules
 
 
 def _transfer(
-    node: MaterialNode, cards: Mapping[str, str], check: _Check, ask: Asker
+    node: MaterialNode, cards: Mapping[str, str], check: _Check, ask: Asker, mounted: NodeKnowledge
 ) -> tuple[Transfer | None, tuple[str, str] | None]:
     def prompt(nonce: str, repair: Repair | None) -> Prompt:
-        return transfer_prompt(node, cards, nonce=nonce, repair=repair)
+        return transfer_prompt(node, cards, nonce=nonce, knowledge=mounted, repair=repair)
 
     def read(raw: RawReply, name: str) -> Rewriting:
         return read_rewriting(raw.text, finish_reason=raw.finish_reason, name=name)
