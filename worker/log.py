@@ -32,6 +32,9 @@ class _Formatter(logging.Formatter):
             line |= {"event": record.getMessage(), **fields}
             if record.exc_info:
                 line["trace"] = self.formatException(record.exc_info)
+            text = json.dumps(line, ensure_ascii=False, default=str)
+            if self._mask.text(text) == text:
+                return text
             return json.dumps(self._mask.value(line), ensure_ascii=False, default=self._text_of)
         told = " ".join(f"{key}={value}" for key, value in fields.items() if value not in ("", None))
         text = f"{at} {record.levelname:<7} {record.getMessage()} {told}".rstrip()

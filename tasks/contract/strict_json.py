@@ -9,8 +9,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
 MAX_DEPTH = 100
 """Levels of nesting that we read: deeper documents would exhaust the stack of whoever walks them (RFC 8259 §9)."""
+
+_LINE = orjson.OPT_APPEND_NEWLINE | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+"""orjson writes NaN as null and refuses lone surrogates and big integers, which the slow way then cleans or writes."""
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -30,13 +35,19 @@ def clean(value: Any) -> Any:
 
 def dumps(value: Any) -> bytes:
     """UTF-8 JSON, indented by two spaces, ending in a line break: the form of every file we write."""
-    text = json.dumps(clean(value), ensure_ascii=False, allow_nan=False, indent=2)
-    return text.encode() + b"\n"
+    try:
+        return orjson.dumps(value, option=_LINE | orjson.OPT_INDENT_2)
+    except TypeError:
+        text = json.dumps(clean(value), ensure_ascii=False, allow_nan=False, indent=2)
+        return text.encode() + b"\n"
 
 
 def line(value: Any) -> bytes:
     """One JSON line for an appended journal."""
-    return json.dumps(clean(value), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+    try:
+        return orjson.dumps(value, option=_LINE)
+    except TypeError:
+        return json.dumps(clean(value), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
 
 def canonical(value: Any) -> bytes:

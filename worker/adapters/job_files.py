@@ -129,7 +129,9 @@ class Folder:
 
     def append(self, name: str, line: JsonObject) -> None:
         """One line to a journal; a torn last line of a killed writer is closed first, so that ours stays readable."""
-        target = self._path / name
+        target, data = self._path / name, strict_json.line(line)
+        if self._mask.is_in(data):
+            data = strict_json.line(self._mask.value(line))
         try:
             handle = os.open(target, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, self._mode or 0o666)
             try:
@@ -137,7 +139,7 @@ class Folder:
                 if size == 0 and self._mode is not None:
                     os.fchmod(handle, self._mode)  # open() took the umask off
                 torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-                os.write(handle, (b"\n" if torn else b"") + strict_json.line(self._mask.value(line)))
+                os.write(handle, b"\n" + data if torn else data)
             finally:
                 os.close(handle)
         except OSError as error:

@@ -84,7 +84,7 @@ class ScriptRunner:
         self.client = client
         self.policy = policy
         self._scripts: dict[str, Any] = {}
-        self._constants: dict[str, object] = {
+        constants: dict[str, object] = {
             "prefix": policy.prefix,
             "lease_s": policy.lease_s,
             "stall_s": policy.stall_s,
@@ -106,6 +106,7 @@ class ScriptRunner:
                 for code, text in GIVE_UP_TEXTS.items()
             },
         }
+        self._constants = json.dumps(constants, ensure_ascii=False)[:-1]  # open: each call adds its own
 
     def key(self, *parts: str) -> str:
         """The name of a key, as the scripts build it."""
@@ -116,8 +117,9 @@ class ScriptRunner:
         script = self._scripts.get(name)
         if script is None:
             script = self._scripts[name] = self.client.register_script(script_text(name))
-        argument = json.dumps(self._constants | arguments, ensure_ascii=False).encode("utf-8", "replace")
+        own = json.dumps(arguments, ensure_ascii=False)
+        argument = f"{self._constants}, {own[1:]}" if arguments else f"{self._constants}}}"
         with translated_faults():
-            answer = script(keys=[], args=[argument])
+            answer = script(keys=[], args=[argument.encode("utf-8", "replace")])
         result: Mapping[str, Any] = json.loads(answer)
         return result
