@@ -3,7 +3,7 @@
 set -eu
 : "${OPENCLAW_SHARED_DIR:?}" "${DEMO_DIR:?}" "${GITEA_URL:?}" "${GITEA_BOT_USERNAME:?}"
 shared=$OPENCLAW_SHARED_DIR
-mkdir -p "$shared/payloads" "$shared/results" "$shared/attachments"
+mkdir -p "$shared/payloads" "$shared/results" "$shared/attachments" "$shared/.kbw"
 cp "$DEMO_DIR"/attachments/* "$shared/attachments/"
 for job in "$DEMO_DIR"/jobs/*.json; do
     name=${job##*/}

@@ -106,7 +106,7 @@ def test_health_checks_are_commands_that_exist() -> None:
         for manifest in manifests()
         if manifest["kind"] == "Deployment"
         for container in manifest["spec"]["template"]["spec"]["containers"]
-        for probe in ("startupProbe", "livenessProbe")
+        for probe in ("readinessProbe", "livenessProbe")
     ]
 
     for check in [image_check, *overridden, *probes]:
