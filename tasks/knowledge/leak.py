@@ -15,7 +15,8 @@ from tasks.knowledge.question import plain
 LONGEST_SHARED = 7
 """Characters in a row that a text may share with a card by chance; a run of eight is a quote."""
 
-_MIN_NAME, _MIN_LINE, _MIN_PROP = 2, 3, 2
+_MIN_NAME, _MIN_LINE, _MIN_CLAUSE, _MIN_PROP = 2, 3, 4, 2
+_CLAUSE = re.compile(r"[，。！？；：、…—,.!?;:\s「」『』“”‘’\"']+")
 _SPLIT = re.compile(r"[、，,；;/／|｜\n]|和|与|以及")
 _ASIDE = re.compile(r"[（(][^（()）]*[)）]")
 _QUOTED = re.compile('[「『“"‘]([^」』”"’「『“‘]{2,200})[」』”"’]')
@@ -84,7 +85,7 @@ def forbidden_in(card: str, labels: CardLabels) -> Forbidden:
     """Names, lines and props that a card tells by its labels, its quotation marks and its speakers."""
     return Forbidden(
         names=_words([*_parts(labels.values(card, "names")), *_names(card)], _MIN_NAME),
-        lines=_words([*labels.values(card, "lines"), *_QUOTED.findall(card)], _MIN_LINE),
+        lines=_lines([*labels.values(card, "lines"), *_QUOTED.findall(card)]),
         props=_words(_parts(labels.values(card, "props")), _MIN_PROP),
         shingles=_shingles(plain(card)),
     )
@@ -92,7 +93,7 @@ def forbidden_in(card: str, labels: CardLabels) -> Forbidden:
 
 def listed(names: Collection[str], lines: Collection[str], props: Collection[str]) -> Forbidden:
     """What a reader (the model) found in a card beside what the labels tell."""
-    return Forbidden(_words(names, _MIN_NAME), _words(lines, _MIN_LINE), _words(props, _MIN_PROP))
+    return Forbidden(_words(names, _MIN_NAME), _lines(list(lines)), _words(props, _MIN_PROP))
 
 
 def leaks(texts: Sequence[str], forbidden: Forbidden, *, own: Sequence[str], kept: Sequence[str] = ()) -> list[Leak]:
@@ -136,6 +137,12 @@ def _parts(values: Sequence[str]) -> list[str]:
 def _names(card: str) -> list[str]:
     found = [*_TITLED.findall(card), *_NICKNAME.findall(card), *_SPEAKER.findall(card)]
     return [name for name in found if name not in _NO_NAMES]
+
+
+def _lines(texts: Sequence[str]) -> frozenset[str]:
+    """Whole lines, and their clauses: half a line is quoted as easily as a whole one."""
+    clauses = (clause for text in texts for clause in _CLAUSE.split(text))
+    return _words(texts, _MIN_LINE) | _words(list(clauses), _MIN_CLAUSE)
 
 
 def _words(texts: Collection[str], shortest: int) -> frozenset[str]:

@@ -14,14 +14,20 @@ import click
 import redis
 
 from tasks.errors import JobError
+from tasks.knowledge.secrets import variables_in
+from tasks.knowledge.validate import mounted_nodes
 from tasks.ports import RepoRef
 from worker.adapters.job_store.binary import find_binary
 from worker.adapters.job_store.faults import ServerFaultError
 from worker.adapters.job_store.guard import check_server
 from worker.bootstrap import Workshop, workshop
-from worker.settings import Settings, SettingsError
+from worker.knowledge_config import checked_files
+from worker.settings import Settings, SettingsError, source_variable
 
 MARKS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
+PROBE = "找一条 探测 探测 探测问题 的 钩子 型事件素材"
+"""What the check of material retrieval asks for: nothing is found, or something is, both are an answer."""
+
 OLDEST_GIT = (2, 31)
 """Configuration by GIT_CONFIG_COUNT, which keeps the token out of argument lists, came with git 2.31."""
 
@@ -158,6 +164,48 @@ def _model(settings: Settings) -> Iterator[Check]:
         yield Check("model", finding.level, f"{finding.check}: {finding.message}", finding.cure)
 
 
+def _knowledge_sources(settings: Settings) -> Iterator[Check]:
+    """The files, and the variables that mounted sources name; no source is called (`kbw knowledge probe` does)."""
+    checked = checked_files(settings)
+    for finding in checked.findings:
+        if finding.level != "note":
+            status: Literal["warn", "fail"] = "fail" if finding.level == "error" else "warn"
+            told = f"{finding.file}:{finding.line} {finding.code} {finding.where}: {finding.message}"
+            yield Check("knowledge", status, told, finding.cure)
+    if checked.errors:
+        return
+    mounted = {name for _, _, node in mounted_nodes(checked.pipelines) for name in node.knowledge_ref}
+    for spec in checked.knowledge.knowledge:
+        texts = (spec.config.endpoint, *spec.config.headers.values())
+        for name in dict.fromkeys(name for text in texts for name in variables_in(text)):
+            if not (source_variable(name) or "").strip():
+                missing: Literal["warn", "fail"] = "fail" if spec.id in mounted else "warn"
+                found = f"source {spec.id}: environment variable {name} is not set"
+                yield Check("knowledge", missing, found, f"set {name} for the workers")
+    count = len(checked.knowledge.knowledge)
+    yield Check(
+        "knowledge", "ok", f"{count} source(s), {len(mounted)} mounted" if count else "no sources: none is needed"
+    )
+
+
+def _material(settings: Settings) -> Iterator[Check]:
+    """Only what is set up: without WeKnora and local files, material retrieval is off and nothing is wrong."""
+    desk = _anywhere(settings).material
+    kb_id, timeout = settings.material.kb_id, settings.material.timeout_s
+    if desk.weknora is not None:
+        found = desk.weknora.find(kb_id, PROBE, timeout=timeout)
+        fine = found.status.answered
+        cure = "" if fine else "check KBW_WEKNORA_* and the server; jobs go on with the local files or without material"
+        yield Check(
+            "material", "ok" if fine else "warn", f"WeKnora, {kb_id!r}: {found.status} {found.detail}".rstrip(), cure
+        )
+    if desk.local is not None:
+        found = desk.local.find(kb_id, PROBE, timeout=timeout)
+        fine = found.status.answered
+        cure = "" if fine else "KBW_MATERIAL_DIR must hold references/素材库/*.md"
+        yield Check("material", "ok" if fine else "warn", f"local files: {found.status} {found.detail}".rstrip(), cure)
+
+
 def _anywhere(settings: Settings) -> Workshop:
     """For checks that need no shared directory."""
     return Workshop(settings, Path(settings.shared.directory or ".").expanduser().absolute())
@@ -169,4 +217,6 @@ AREAS: dict[str, Callable[[Settings], Iterator[Check]]] = {
     "shared": _shared,
     "redis": _redis,
     "model": _model,
+    "material": _material,
+    "knowledge": _knowledge_sources,
 }

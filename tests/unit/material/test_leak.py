@@ -1,0 +1,81 @@
+"""The leak check: names, lines, props and sentences of a card, however dressed up; the team's own words stay."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.knowledge.leak import Forbidden, forbidden_in, leaks, listed
+from tasks.knowledge.question import plain
+from tests.fakes_material import CARD, TRANSFER, rules
+
+LABELS = rules().labels
+FORBIDDEN = forbidden_in(CARD, LABELS)
+FREE_TEXT = (
+    "老梁端着搪瓷缸走进车间，小蔡说：“图纸我画了三遍。”张工把扳手一放，没有接话。"
+    "顾客都围了上来，阿珍问了一句“到底谁的错”。"
+)
+
+
+def kinds(text: str, *, own: str = "", forbidden: Forbidden = FORBIDDEN) -> list[str]:
+    return [leak.kind for leak in leaks([text], forbidden, own=[own])]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("周铁锅站在门口", "人物"),
+        ("周 铁 锅站在门口", "人物"),
+        ("周\u200b铁锅", "人物"),
+        ("摊主抬头看了一眼", "人物"),
+        ("贺总走了", "人物"),
+        ("也配谈火候", "台词"),
+        ("你锅都没热透", "台词"),
+        ("你、锅、都、没、热、透", "台词"),
+        ("他举起豁口铁锅", "道具"),
+        ("倒了半瓶老抽", "道具"),
+        ("先给围观者的脸再落到别处", "原句"),
+        ("不吵不闹把对方的外行话", "原句"),
+    ],
+)
+def test_what_of_the_card_is_found(text: str, kind: str) -> None:
+    assert kind in kinds(text)
+
+
+def test_a_clean_transfer_passes_field_by_field() -> None:
+    assert not [kinds(value) for value in TRANSFER.values() if kinds(value)]
+
+
+@pytest.mark.parametrize("word", ["老梁", "小蔡", "张工", "图纸我画了三遍", "到底谁的错", "阿珍"])
+def test_free_text_tells_its_people_and_lines_too(word: str) -> None:
+    assert kinds(f"然后{word}。", forbidden=forbidden_in(FREE_TEXT, LABELS))
+
+
+def test_a_common_noun_that_looks_like_a_name_is_none() -> None:
+    assert not kinds("顾客回头了", forbidden=forbidden_in("顾客说不要了，转身就走。", LABELS))
+
+
+def test_the_nodes_own_words_are_free() -> None:
+    assert not kinds("贺总的豁口铁锅", own="账号人物贺总，招牌是豁口铁锅")
+    assert kinds("贺总的豁口铁锅", own="账号人物贺总") == ["道具"]
+
+
+def test_what_the_model_lists_counts_as_well() -> None:
+    more = listed(["船长"], ["往左三十度"], ["罗盘"])
+    assert kinds("船长看着罗盘说往左三十度", forbidden=more) == ["人物", "台词", "道具"]
+
+
+@given(st.data())
+def test_no_eight_characters_of_a_card_pass(data: st.DataObject) -> None:
+    body = plain(CARD)
+    start = data.draw(st.integers(0, len(body) - 8))
+    piece = body[start : start + 8]
+    dressed = data.draw(st.sampled_from(["", " ", "，", "\u200b", "-"])).join(piece)
+    assert kinds(f"前文{dressed}后文")
+
+
+def test_a_technique_that_is_meant_to_be_kept_is_no_quote() -> None:
+    card = CARD + "手法类别：预期反转·道具误导法\n"
+    found = leaks(["预期反转·道具误导法"], forbidden_in(card, LABELS), own=[], kept=LABELS.values(card, "technique"))
+    assert not found
