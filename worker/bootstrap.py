@@ -36,7 +36,7 @@ from worker.adapters.weknora.mcp_session import McpServer, McpSession
 from worker.adapters.weknora.rest import WeknoraRest
 from worker.bootstrap_knowledge import KnowledgeShop
 from worker.clock import SystemClock
-from worker.counting import CountedModel, CountedWriter
+from worker.counting import CountedModel, CountedWriter, counted_mounts
 from worker.gauges import Gauges
 from worker.intake.message import MessageIntake
 from worker.intake.refusal import Refusals
@@ -353,7 +353,12 @@ class Workshop:
     def fleet(self, wake: Callable[[Pipeline, str, str], None]) -> Fleet:
         """What the shells of this process need; build it after the fork."""
         census, ports = self.records.census, self.ports(fresh_kb=False, sink=self.delivery)
-        counted = replace(ports, model=CountedModel(ports.model, census), writer=CountedWriter(ports.writer, census))
+        counted = replace(
+            ports,
+            model=CountedModel(ports.model, census),
+            writer=CountedWriter(ports.writer, census),
+            knowledge=counted_mounts(ports.knowledge, census),
+        )
         return Fleet(
             ports=counted,
             jobs=self.records.store,

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tasks.contract.outcome import Receipt
 from tasks.errors import JobError, StoreUnavailableError
-from tasks.ports import Change, JobCensus, KbWriter, ModelCall, ModelDriver, RawReply, RepoRef
+from tasks.knowledge.found import Found
+from tasks.ports import (
+    Change,
+    JobCensus,
+    KbWriter,
+    KnowledgeMounts,
+    KnowledgeSource,
+    ModelCall,
+    ModelDriver,
+    RawReply,
+    RepoRef,
+)
 
 log = logging.getLogger("kbw.job")
 
@@ -68,3 +79,41 @@ class CountedWriter:
         counts = {"commits": len(set(landed)), "pages": len(landed), "pages_refused": len(receipts) - len(landed)}
         tally(self.census, counts)
         return receipts
+
+
+@dataclass(frozen=True)
+class CountedSource:
+    """A knowledge source whose searches are counted by status, each source of a fallback chain under its own name."""
+
+    id: str
+    source: KnowledgeSource
+    census: JobCensus
+
+    def search(self, query: str, *, timeout_s: float | None = None) -> Found:
+        """The source's answer."""
+        found = self.source.search(query, timeout_s=timeout_s)
+        asked = [(attempt.source, attempt.status, attempt.ms) for attempt in found.attempts]
+        counts: dict[str, int] = {}
+        for name, status, ms in asked or [(self.id, found.status, found.ms)]:
+            counts[f"knowledge/{status}/{name}"] = 1
+            counts[f"knowledge_ms/{status}/{name}"] = ms
+        tally(self.census, counts)
+        return found
+
+
+def counted_mounts(mounts: KnowledgeMounts, census: JobCensus) -> KnowledgeMounts:
+    """The same mounts, counted."""
+    nodes = {
+        skill: {
+            name: replace(
+                node,
+                sources=tuple(
+                    replace(mounted, source=CountedSource(mounted.id, mounted.source, census))
+                    for mounted in node.sources
+                ),
+            )
+            for name, node in its_nodes.items()
+        }
+        for skill, its_nodes in mounts.nodes.items()
+    }
+    return replace(mounts, nodes=nodes)

@@ -89,7 +89,14 @@ def is_ready(job: OpenJob, now: float) -> bool:
 
 def metrics_of(seen: Snapshot) -> list[Metric]:
     """All families, also those that are still zero."""
-    return [*_jobs(seen), *_counters(seen.figures), *_model(seen), *_repository(seen.figures), *_histograms(seen)]
+    return [
+        *_jobs(seen),
+        *_counters(seen.figures),
+        *_model(seen),
+        *_knowledge(seen.figures),
+        *_repository(seen.figures),
+        *_histograms(seen),
+    ]
 
 
 def _jobs(seen: Snapshot) -> Iterator[Metric]:
@@ -183,6 +190,20 @@ def _model(seen: Snapshot) -> Iterator[Metric]:
             if key.startswith(prefix):
                 what, _, endpoint = key.removeprefix(prefix).partition("/")
                 metric.add(figures[key], **{label: what, "endpoint": endpoint})
+        yield metric
+
+
+def _knowledge(figures: Mapping[str, int]) -> Iterator[Metric]:
+    """Always there, so that an alert on a share of searches has something to divide by."""
+    for prefix, name, meaning, unit in (
+        ("knowledge/", "kbw_knowledge_searches_total", "Searches in knowledge sources, by status.", 1),
+        ("knowledge_ms/", "kbw_knowledge_search_seconds_total", "Seconds these searches took.", 1_000),
+    ):
+        metric = Metric(name, "counter", meaning)
+        for key in sorted(figures):
+            if key.startswith(prefix):
+                status, _, source = key.removeprefix(prefix).partition("/")
+                metric.add(figures[key] / unit, source=source, status=status)
         yield metric
 
 
