@@ -1,6 +1,7 @@
 """``./kbw test``: lint, types, direction of imports and all tests; must not hide what was skipped.
 
-``--chaos``, ``--soak`` and ``--openclaw`` run the marked tests alone; other options go to pytest.
+``--chaos``, ``--soak`` and ``--openclaw`` run the marked tests alone; other options go to pytest. A storm is told by
+the environment: ``KBW_CHAOS_SEED`` repeats one, ``KBW_CHAOS_KILLS`` and ``KBW_SOAK_KILLS`` say how long it lasts.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 BIN = ROOT / ".venv" / "bin"
 MARKED = {"--chaos": "chaos", "--soak": "soak", "--openclaw": "openclaw"}
+OPERATORS = ("KBW_", "GITEA_", "OPENCLAW_", "TEAM_KB_")
+"""Settings of a real system must not reach the tests."""
+STORM = ("KBW_CHAOS_SEED", "KBW_CHAOS_KILLS", "KBW_SOAK_KILLS")
 CHECKS = (
     ("format", [str(BIN / "ruff"), "format", "--check", "--quiet", "."]),
     ("lint", [str(BIN / "ruff"), "check", "--quiet", "."]),
@@ -23,7 +27,7 @@ CHECKS = (
 
 def main(arguments: list[str]) -> int:
     """The exit code: 0 when every check and test passed."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("KBW_", "GITEA_", "OPENCLAW_", "TEAM_KB_"))}
+    environment = {k: v for k, v in os.environ.items() if k in STORM or not k.startswith(OPERATORS)}
     environment |= {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
     marks = [MARKED[option] for option in arguments if option in MARKED]
     others = [option for option in arguments if option not in MARKED]

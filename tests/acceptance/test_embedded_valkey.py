@@ -139,6 +139,22 @@ def test_a_server_whose_owner_died_is_adopted(make: Make, tmp_path: Path) -> Non
     assert running_server(tmp_path) is None
 
 
+def test_an_adopted_server_that_died_as_a_zombie_is_no_server(make: Make, tmp_path: Path) -> None:
+    first = make()
+    first.start()
+    first._give_up_ownership()  # its owner goes and is still the parent that takes no note of it
+    heir = make()
+    heir.start()
+    assert heir.pid == first.pid
+    os.kill(heir.pid, signal.SIGKILL)
+    limit = time.monotonic() + 10
+    while heir.alive() and time.monotonic() < limit:
+        time.sleep(0.01)
+    assert not heir.alive()
+    heir.restart()
+    assert client_of(heir).ping()
+
+
 def test_commands_beside_it_find_the_running_server(make: Make, tmp_path: Path) -> None:
     assert running_server(tmp_path) is None
     server = make()

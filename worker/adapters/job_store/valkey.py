@@ -246,11 +246,15 @@ class EmbeddedValkey:
 
 
 def _process_exists(pid: int) -> bool:
+    """Whether it runs. Where the first process of a container takes no note of dead orphans, they stay as zombies."""
     try:
         os.kill(pid, 0)
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except ProcessLookupError:
         return False
-    return True
+    except OSError:  # no /proc here: then what kill() says counts
+        return True
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
 def _is_free(port: int) -> bool:
