@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.acceptance.system import System, running_system, wait_for
+from tests.acceptance.system import System, pid_of, running_system, wait_for
 from tests.fakes_material import CARD, LEAKING, TRANSFER, node, payload, screen
 from tests.model_shapes import Reply, Request, completion
 from tests.weknora_server import RETRIEVE_KEY, Base, WeknoraServer
@@ -98,6 +102,29 @@ def test_without_the_base(system: System, weknora: WeknoraServer) -> None:
     assert result["materialContent"] == OFF
     assert {n["status"] for n in result["nodes"]} == {"KB_NOT_FOUND"}
     assert not weknora.searches()
+
+
+def test_a_worker_killed_between_two_nodes_leaves_one_result(system: System, weknora: WeknoraServer) -> None:
+    """What was ready before the kill is not searched again; the model is slow enough to be hit in the middle."""
+
+    def slow(request: Request) -> Reply:
+        return replace(model_rule(request), delay_s=0.5)
+
+    system.model.rule = slow
+    document = payload(node(1), node(2), number="killed")
+    task_id = document["taskId"]
+    nodes = system.shared / ".kbw" / "jobs" / task_id / "material-nodes.jsonl"
+    system.drop(document)
+    try:
+        wait_for(nodes.exists, 60.0, system.tail)
+        [start] = [e for e in system.events(task_id) if (e["event"], e["stage"]) == ("start", "find")]
+        os.kill(pid_of(start["worker"]), signal.SIGKILL)
+        result = system.results([task_id])[task_id]
+    finally:
+        system.model.rule = model_rule
+    assert [n["status"] for n in result["nodes"]] == ["HIT", "HIT"]
+    assert len(weknora.searches()) <= 3
+    assert re.findall("节点(.)", result["materialContent"]) == ["①", "②"]
 
 
 def test_a_transfer_that_leaks_is_refused(system: System) -> None:
