@@ -1,0 +1,283 @@
+"""``kbw knowledge`` as an operator types it, and the two files as a worker reads them, against services on loopback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tasks.knowledge.found import Status
+from tasks.stages.mounting import gather
+from tests.fakes_knowledge import Asked, Said, said, service, silent_service
+from worker.bootstrap_knowledge import KnowledgeShop
+from worker.cli import main
+from worker.clock import SystemClock
+from worker.ops.knowledge import calibration
+from worker.settings import Settings, SettingsError
+
+SOURCE = """\
+  - id: {id}
+    provider_type: SEMANTIC_API
+    config:
+      endpoint: {url}
+      method: POST
+      timeout: 10
+      retry: 0
+      headers: {{Authorization: "Bearer {{{{env.KB_TOKEN}}}}"}}
+      {more}
+    injection: {{target_variable: context_knowledge, max_tokens: 200, format: markdown}}
+"""
+
+Kbw = Callable[..., Result]
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Write the two files and point the settings at them."""
+    for name in ("KBW_CONFIG", "KB_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("KBW_KNOWLEDGE_ALLOWED_HOSTS", "127.0.0.1")
+
+    def write(knowledge: str, pipelines: str = "pipelines: {}\n") -> None:
+        for name, text in {"KNOWLEDGE": knowledge, "PIPELINES": pipelines}.items():
+            path = tmp_path / f"{name.lower()}.yaml"
+            path.write_text(text, encoding="utf-8")
+            monkeypatch.setenv(f"KBW_{name}_FILE", str(path))
+
+    return write
+
+
+def source(source_id: str, url: str, more: str = "") -> str:
+    return SOURCE.format(id=source_id, url=url, more=more)
+
+
+def kbw(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["knowledge", *arguments], catch_exceptions=False)
+
+
+# ---------------------------------------------------------------- validate
+
+
+def test_validate_tells_every_finding_and_fails_on_an_error(files: Any, tmp_path: Path) -> None:
+    files("knowledge:\n" + source("a", "http://127.0.0.1:1").replace("{{env.KB_TOKEN}}", "sk-123456"))
+
+    told = kbw("validate")
+    as_json = json.loads(kbw("validate", "--json").output)
+
+    assert told.exit_code == 1
+    assert "LITERAL_SECRET" in told.output
+    assert "→" in told.output
+    assert "sk-123456" not in told.output
+    assert not as_json["valid"]
+    assert {finding["code"] for finding in as_json["findings"]} == {"LITERAL_SECRET", "PLAIN_HTTP"}
+    assert all(finding["line"] > 0 and finding["cure"] for finding in as_json["findings"])
+
+
+def test_validate_takes_another_file_and_warnings_are_no_failure(files: Any, tmp_path: Path) -> None:
+    files("knowledge: []\n")
+    other = tmp_path / "other.yaml"
+    other.write_text("knowledge:\n" + source("a", "http://127.0.0.1:1"), encoding="utf-8")
+
+    told = kbw("validate", str(other))
+
+    assert told.exit_code == 0
+    assert "1 source(s), 0 error(s), 1 warning(s)" in told.output
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", None])
+def test_a_file_that_cannot_be_read_is_one_line_and_exit_1(files: Any, tmp_path: Path, content: bytes | None) -> None:
+    files("knowledge: []\n")
+    path = tmp_path / "x.yaml"
+    if content is not None:
+        path.write_bytes(content)
+
+    told = kbw("validate", str(path))
+
+    assert told.exit_code == 1
+    assert "x.yaml" in told.stderr
+    assert "Traceback" not in told.output
+
+
+# ---------------------------------------------------------------- probe and search
+
+
+def test_probe_names_a_missing_variable_then_reaches_the_service(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with service(said({"answer": "甲"})) as there:
+        files("knowledge:\n" + source("a", there.url))
+        without = kbw("probe")
+        monkeypatch.setenv("KB_TOKEN", "s3cr3t-value")
+        with_it = kbw("probe", "a", "--json")
+
+    assert (without.exit_code, with_it.exit_code) == (1, 0)
+    assert "KB_TOKEN is not set" in without.output
+    assert json.loads(with_it.output)["a"]["status"] == "HIT"
+    assert there.asked[0].headers["authorization"] == "Bearer s3cr3t-value"
+
+
+def test_probe_tells_about_a_source_itself_not_its_fallback(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KB_TOKEN", "s3cr3t-value")
+    with service(said({"answer": "甲"})) as well:
+        files("knowledge:\n" + source("a", "http://127.0.0.1:1", "fallback: [b]") + source("b", well.url))
+        probed = json.loads(kbw("probe", "--json").output)
+        found = json.loads(kbw("search", "a", "问", "--json").output)
+
+    assert {name: one["status"] for name, one in probed.items()} == {"a": "UNAVAILABLE", "b": "HIT"}
+    assert (found["status"], found["answeredBy"]) == ("HIT", "b")
+    assert [attempt["status"] for attempt in found["attempts"]] == ["UNAVAILABLE", "HIT"]
+
+
+def test_search_shows_hits_and_what_would_stand_in_a_prompt(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KB_TOKEN", "s3cr3t-value")
+
+    def echo(request: Asked) -> Said:
+        return said(
+            {"records": [{"content": f"{request.headers['authorization']} " + "一句话。" * 200, "title": "题"}]}
+        )
+
+    with service(echo) as there:
+        files("knowledge:\n" + source("a", there.url))
+        told, found = kbw("search", "a", "问"), json.loads(kbw("search", "a", "问", "--json").output)
+
+    assert told.exit_code == 0
+    assert "cut" in told.output
+    assert "s3cr3t" not in told.output + json.dumps(found)
+    assert found["injected"]["text"].startswith("### 外部资料：a")
+    assert found["injected"]["tokens"] <= 200
+
+
+def test_an_unknown_id_names_those_there_are(files: Any) -> None:
+    files("knowledge:\n" + source("a", "http://127.0.0.1:1"))
+
+    assert "there are: a" in kbw("search", "b", "x").stderr
+
+
+# ---------------------------------------------------------------- calibrate
+
+
+def test_calibrate_finds_the_gap_between_right_and_wrong_hits(
+    files: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KB_TOKEN", "s3cr3t-value")
+    scores = {"问一": 0.62, "问二": 0.58}
+
+    def answer(request: Asked) -> Said:
+        query = request.json["query"]
+        right = [{"content": f"答案 {query}", "score": scores[query]}] if query in scores else []
+        return said({"records": [*right, {"content": "无关", "score": 0.31}, {"content": "无关", "score": 0.22}]})
+
+    questions = tmp_path / "q.yaml"
+    questions.write_text(
+        "- {question: 问一, expected: 答案 问一}\n- {question: 问二, expected: 答案 问二}\n- {question: 别的}\n",
+        "utf-8",
+    )
+    with service(answer) as there:
+        files("knowledge:\n" + source("a", there.url))
+        report = json.loads(kbw("calibrate", "a", "--questions", str(questions), "--json").output)
+        table = kbw("calibrate", "a", "--questions", str(questions))
+
+    assert report["separates"]
+    assert 0.31 < report["threshold"] < 0.58
+    assert (report["right"]["count"], report["wrong"]["count"]) == (2, 6)
+    assert (report["keepsRight"], report["keepsWrong"]) == (1.0, 0.0)
+    assert (table.exit_code, "100% of the right hits" in table.output) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "low", "high", "separates"),
+    [
+        ([0.9, 0.95], [0.85, 0.84], 0.85, 0.9, True),
+        ([0.5, 0.6, 0.7], [0.1, 0.65], 0.1, 0.5, False),
+        ([0.5], [], -0.1, 0.5, True),
+    ],
+)
+def test_the_threshold_lies_between(
+    right: list[float], wrong: list[float], low: float, high: float, separates: bool
+) -> None:
+    report = calibration(right, wrong)
+
+    assert low < float(str(report["threshold"])) <= high
+    assert report["separates"] is separates
+
+
+def test_without_a_right_hit_there_is_no_threshold() -> None:
+    assert calibration([], [0.5])["threshold"] is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", "- 1", "- {question: ''}", "{", "- {question: a, expected: [x]}"])
+def test_questions_that_are_none_are_named(files: Any, tmp_path: Path, text: str) -> None:
+    files("knowledge:\n" + source("a", "http://127.0.0.1:1"))
+    (tmp_path / "q.yaml").write_text(text)
+
+    told = kbw("calibrate", "a", "--questions", str(tmp_path / "q.yaml"))
+
+    assert (told.exit_code, "q.yaml" in told.stderr) == (1, True)
+
+
+# ---------------------------------------------------------------- as a worker reads them
+
+MOUNTED = "pipelines: {kb_query: {answer: {knowledge_ref: [a]}}}\n"
+
+
+def shop() -> KnowledgeShop:
+    return KnowledgeShop(Settings.load(), SystemClock())
+
+
+def test_the_shipped_files_are_valid_and_mount_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KBW_KNOWLEDGE_FILE", "KBW_PIPELINES_FILE", "KBW_CONFIG_DIR", "KBW_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+
+    assert shop().files.findings == []
+    assert not shop().mounts.nodes
+
+
+def test_a_mounted_service_is_asked_and_its_hits_placed(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KB_TOKEN", "s3cr3t-value")
+    with service(said({"answer": "外部甲"})) as there:
+        files("knowledge:\n" + source("a", there.url), MOUNTED)
+        view = gather("kb_query", "问", shop().mounts, seconds_left=60)
+
+    assert view.at("answer").variables["context_knowledge"] == "### 外部资料：a\n\n#### 1.\n> 外部甲"
+
+
+def test_a_missing_variable_stops_no_start_and_is_told_at_the_call(files: Any) -> None:
+    files("knowledge:\n" + source("a", "http://127.0.0.1:1"), MOUNTED)
+
+    use = gather("kb_query", "问", shop().mounts, seconds_left=60).at("answer").sources[0]
+
+    assert (use.status, "KB_TOKEN" in use.detail) == (Status.MISCONFIGURED, True)
+
+
+def test_a_hung_service_leaves_half_of_the_jobs_time(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KB_TOKEN", "s3cr3t-value")
+    clock = SystemClock()
+    with silent_service() as port:
+        files("knowledge:\n" + source("a", f"http://127.0.0.1:{port}"), MOUNTED)
+        mounts = shop().mounts
+        started = clock.monotonic()
+        use = gather("kb_query", "问", mounts, seconds_left=2).at("answer").sources[0]
+
+    assert use.status == Status.TIMEOUT
+    assert clock.monotonic() - started < 1.6
+
+
+def test_a_file_with_an_error_is_not_used_at_all(files: Any) -> None:
+    files("knowledge:\n" + source("a", "http://127.0.0.1:1"), MOUNTED.replace("[a]", "[b]"))
+
+    with pytest.raises(SettingsError, match="no source b"):
+        _ = shop().mounts
+
+
+def test_what_sources_may_take_from_the_environment_is_masked_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KB_TOKEN", "tok7")
+    monkeypatch.setenv("KB_DSN", "postgresql://u:pw-77@db/kb")
+    monkeypatch.setenv("KB_HOST", "https://kb.example.com")
+    monkeypatch.setenv("OTHER_TOKEN", "not-ours-to-hide")
+
+    secrets = Settings.load().secrets()
+
+    assert {"tok7", "pw-77"} <= set(secrets)
+    assert not {"https://kb.example.com", "not-ours-to-hide"} & set(secrets)
