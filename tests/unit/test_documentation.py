@@ -72,7 +72,9 @@ def test_every_command_shown_exists(name: str) -> None:
 @pytest.mark.parametrize("name", READMES)
 def test_every_option_shown_exists(name: str) -> None:
     for command, rest in re.findall(r"\./kbw ([a-z]+)([^`\n#|]*)", text(name)):
-        options = {option for parameter in main.commands[command].params for option in parameter.opts}
+        found = main.commands[command]
+        commands = [found, *getattr(found, "commands", {}).values()]  # a group's options are those of its commands
+        options = {option for one in commands for parameter in one.params for option in parameter.opts}
         assert set(re.findall(r"--[a-z-]+", rest)) <= options
 
 

@@ -17,7 +17,7 @@ from tasks.material import SKILL, material
 from tasks.pipeline import run_inline
 from tasks.stages.job import PAYLOAD, RESULT, Job
 from worker.bootstrap import workshop
-from worker.ops.local import read_file, run
+from worker.ops.local import open_payload, read_file, run
 from worker.settings import Settings
 
 DEADLINE_S = 900.0
@@ -76,8 +76,9 @@ def result_of(request: JsonObject, settings: Settings) -> dict[str, Any]:
 
 def _as_job(path: Path, settings: Settings) -> dict[str, Any]:
     """A whole payload runs as ``kbw run`` does it: its files are kept, its result goes where it says."""
-    _, result_file = run(path, settings)
-    return _read_result(Path(result_file))
+    opened = open_payload(path, settings)
+    run(path, settings)
+    return _read_result(Path(opened.shop.folders.path_of(opened.payload.task_id)) / RESULT)
 
 
 def _read_result(path: Path) -> dict[str, Any]:
