@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,6 +19,9 @@ from worker.command_kb import KB_COMMANDS
 from worker.command_knowledge import knowledge
 from worker.command_material import MATERIAL_COMMANDS
 from worker.command_operator import OPERATOR_COMMANDS
+
+if TYPE_CHECKING:
+    from worker.ops.local import Answered
 
 EXISTING_FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -217,19 +221,20 @@ def say(**facts: object) -> None:
     click.echo(json.dumps(facts, ensure_ascii=False, indent=2))
 
 
-def say_result(work: Callable[[], tuple[bool, str]]) -> None:
+def say_result(work: Callable[[], Answered]) -> None:
     """The last line, in exactly the form that callers of the old scripts read, also when nothing could be done."""
-    from worker.ops.local import AnsweredError
+    from worker.ops.local import Answered, AnsweredError
 
-    success, result_file = False, ""
+    answered = Answered("")
     try:
-        success, result_file = work()
+        answered = work()
     except AnsweredError as error:
-        result_file = error.result_file
+        answered = Answered(error.result_file)
         raise
     finally:
-        click.echo(json.dumps({"success": success, "resultFile": result_file}, ensure_ascii=False))
-    sys.exit(0 if success else 1)
+        click.echo(json.dumps({"success": answered.success, "resultFile": answered.result_file}, ensure_ascii=False))
+    if not answered.success:
+        fail(answered.reason)
 
 
 for added in (*OPERATOR_COMMANDS, *KB_COMMANDS, *MATERIAL_COMMANDS, knowledge):

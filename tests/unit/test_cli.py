@@ -215,6 +215,36 @@ def test_run_without_a_gitea_is_an_error_result_not_a_crash(kbw: Any, shared: Pa
     assert [json.loads(line)["event"] for line in (shared / ".kbw/jobs" / TASK / "events.jsonl").open()] == [
         "accept", "fail", "finish",
     ]  # fmt: skip
+    assert "KB_UNREACHABLE: GITEA_URL is not set" in result.stderr
+
+
+def test_a_run_that_failed_is_run_again_and_what_it_replaces_is_kept(kbw: Any, shared: Path, tmp_path: Path) -> None:
+    file, home = write(tmp_path / "p.json", payload()), shared / ".kbw" / "jobs" / TASK
+    kbw("run", file)
+    first = (home / "result.json").read_bytes()
+
+    result = kbw("run", file, GITEA_URL="http://127.0.0.1:9")
+
+    assert "KB_NOT_FOUND: no repository: set TEAM_KB_REPO" in result.stderr
+    assert (home / "attempts" / "0" / "result.json").read_bytes() == first
+    assert (shared / "results" / f"{TASK}.json").read_bytes() == (home / "result.json").read_bytes() != first
+    events = [json.loads(line) for line in (home / "events.jsonl").open()]
+    assert [(event["event"], event["generation"]) for event in events] == [
+        ("accept", 0), ("fail", 0), ("finish", 0), ("replay", 1), ("fail", 1), ("finish", 1),
+    ]  # fmt: skip
+
+
+def test_a_failed_job_of_the_running_system_is_not_run_beside_it(kbw: Any, shared: Path, tmp_path: Path) -> None:
+    file, home = write(tmp_path / "p.json", payload()), shared / ".kbw" / "jobs" / TASK
+    kbw("run", file)
+    journal = (home / "events.jsonl").read_text("utf-8").replace("run:", "file:")
+    (home / "events.jsonl").write_text(journal, "utf-8")
+
+    result = kbw("run", file)
+
+    assert result.exit_code == 1
+    assert "`kbw replay` runs it once more" in result.stderr
+    assert (home / "events.jsonl").read_text("utf-8") == journal
 
 
 def test_run_refuses_a_known_task_with_other_content(kbw: Any, shared: Path, tmp_path: Path) -> None:

@@ -15,9 +15,10 @@ from tasks.contract.evidence import Evidence
 from tasks.contract.payload import Payload, content_digest, read_payload
 from tasks.contract.shape import JsonObject, Shape
 from tasks.errors import Code, JobError, PermanentError, TransientError
-from tasks.pipeline import run_inline, timestamp
+from tasks.pipeline import Pipeline, note, run_inline, timestamp
 from tasks.ports import Ports, Record
 from tasks.query import visible_in
+from tasks.recovery import read_history, stands_at
 from tasks.registry import pipeline_of
 from tasks.rules.reply import read_answer, read_selection
 from tasks.rules.reply_fault import ReplyFault
@@ -42,6 +43,15 @@ class AnsweredError(PermanentError):
     def __init__(self, error: JobError, result_file: str) -> None:
         super().__init__(error.code, en=error.en, zh=error.zh)
         self.result_file = result_file
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a command came to: where its result lies, and what went wrong, for the person at the terminal."""
+
+    result_file: str
+    success: bool = False
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,8 +102,12 @@ def refused(
     return AnsweredError(error, told.result_file)
 
 
-def run(path: Path, settings: Settings) -> tuple[bool, str]:
-    """The whole pipeline for one payload: ``(success, path of the result)``."""
+def run(path: Path, settings: Settings) -> Answered:
+    """The whole pipeline for one payload.
+
+    A job that is over is answered with the bytes it has; one that ``run`` itself began and that failed is run again
+    where it failed, for whoever mended the cause has nothing else to replay it with.
+    """
     opened = open_payload(path, settings)
     payload, shop = opened.payload, opened.shop
     folder = shop.folders.open(payload.task_id)
@@ -103,16 +117,37 @@ def run(path: Path, settings: Settings) -> tuple[bool, str]:
     elif known != content_digest(opened.document):
         raise refused(conflict(payload.task_id), opened.content, path, opened.document, shop)
     ports, pipeline = shop.ports(fresh_kb=True), pipeline_of(payload.skill)
-    if folder.read(RESULT):
+    now = ports.clock.now()
+    job = Job(payload.task_id, folder, ports, deadline=now + payload.deadline_seconds)
+    over = _object(folder.read(RESULT) or b"")
+    rest = ""
+    if over is not None and not _runs_again(job, pipeline, over, f"run:{path}"):
         deliver_again(payload, folder, shop.sink)
+        rest = "; the running system answered this job already: `kbw replay` runs it once more"
     else:
-        now = ports.clock.now()
         if folder.read(EVENTS) is None:
             folder.append(EVENTS, accept_event(now, pipeline.first.name, f"run:{path}"))
-        job = Job(payload.task_id, folder, ports, deadline=now + payload.deadline_seconds)
         run_inline(pipeline, job, max_attempts=settings.job.max_attempts)
     result = _object(folder.read(RESULT) or b"") or {}
-    return result.get("success") is True, _told_path(opened) or f"{folder.path}/{RESULT}"
+    told = _told_path(opened) or f"{folder.path}/{RESULT}"
+    if result.get("success") is True:
+        return Answered(told, success=True)
+    told_before = result.get("errors")
+    cause = job.failure.en if job.failure else "; ".join(map(str, told_before if isinstance(told_before, list) else []))
+    return Answered(told, reason=f"{result.get('errorCode')}: {cause}{rest}")
+
+
+def _runs_again(job: Job, pipeline: Pipeline, result: JsonObject, actor: str) -> bool:
+    """Make ready a job that ``run`` began and that failed: a new generation, as in a replay. False: let it rest."""
+    history = read_history(job.folder)
+    if result.get("success") is True or not history.source.startswith("run:"):
+        return False
+    code = str(result.get("errorCode") or "")
+    lost = [step.writes for step in pipeline.steps if step.writes] if code == Code.COMMIT_GONE else []
+    job.generation = history.generation + 1
+    note(job, None, "replay", stage=stands_at(pipeline, job).name, attempt=0, actor=actor, reason=f"was failed {code}")
+    job.folder.archive([*lost, RESULT], history.generation)
+    return True
 
 
 def prepare(path: Path, context_output: Path, settings: Settings) -> Context:
@@ -139,10 +174,11 @@ def fetch(path: Path, context: Path, selection: Path, evidence_output: Path, set
 
 def apply(
     path: Path, context: Path, evidence: Path, answer: Path, result_output: Path | None, settings: Settings
-) -> tuple[bool, str]:
-    """Check the answer, commit its QA page, write the result: ``(success, path of the result)``."""
+) -> Answered:
+    """Check the answer, commit its QA page, write the result."""
     opened = open_payload(path, settings)
     payload, ports = opened.payload, opened.shop.ports(fresh_kb=True)
+    reason = ""
     try:
         if result_output is None:
             ports.sink.check(payload)
@@ -159,13 +195,14 @@ def apply(
         receipt = committing.commit([outcome], repo=repo, writer=ports.writer)[0]
         result = result_of(outcome, receipt, {})
     except JobError as error:
+        reason = f"{error.code}: {error.en}"
         result = result_of_failure(payload.task_id, failure_of(error), {})
     body = strict_json.dumps(opened.shop.mask.value(result.document()))
     if result_output is not None:
         _write(result_output, body)
-        return result.success, str(result_output)
+        return Answered(str(result_output), result.success, reason)
     ports.sink.deliver(payload, payload.task_id, body)
-    return result.success, _told_path(opened)
+    return Answered(_told_path(opened), result.success, reason)
 
 
 def read_file(path: Path, what: str) -> bytes:
