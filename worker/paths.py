@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
+from tasks.contract.result import is_result_of
 from tasks.errors import Code, PermanentError, TransientError
 
 OWN_FOLDER = ".kbw"
@@ -131,8 +132,8 @@ class AllowedRoots:
                 raise self._refused("is a folder or a symbolic link", "是目录或符号链接") from error
             raise TransientError(
                 Code.RESULT_DIR_MISSING,
-                en=f"resultFile {path} cannot be written: {error.strerror}; will be tried again",
-                zh=f"结果文件 {path} 暂时无法写入（{error.strerror}），稍后会重试",
+                en=f"resultFile {path} cannot be written: {error.strerror}",
+                zh=f"结果文件 {path} 暂时无法写入（{error.strerror}），请稍后重试",
             ) from error
 
     def _root_of(self, real: Path) -> Path:
@@ -184,7 +185,7 @@ class AllowedRoots:
                 document = json.loads(file.read(MAX_EXISTING_RESULT + 1)[:MAX_EXISTING_RESULT])
         except (PathError, OSError, ValueError, RecursionError):
             return False
-        return isinstance(document, dict) and "success" in document and document.get("taskId") == task_id
+        return is_result_of(task_id, document)
 
     def _refused(self, en: str, zh: str) -> PermanentError:
         roots = ", ".join(str(root) for root in self.roots)
@@ -251,6 +252,6 @@ def _translated(error: OSError) -> PathError:
 def _parent_missing(target: Path) -> TransientError:
     return TransientError(
         Code.RESULT_DIR_MISSING,
-        en=f"the folder of resultFile {target} does not exist; is the share mounted? will be tried again",
-        zh=f"结果文件 {target} 所在目录不存在（共享目录是否已挂载？），稍后会重试",
+        en=f"the folder of resultFile {target} does not exist; is the share mounted?",
+        zh=f"结果文件 {target} 所在目录不存在（共享目录是否已挂载？），请稍后重试",
     )

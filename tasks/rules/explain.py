@@ -86,7 +86,7 @@ EXPLANATIONS: dict[str, Explanation] = {
     ),
     Code.MODEL_UNREACHABLE: Explanation(
         "the model endpoint did not answer, or answered with a fault of its own",
-        "check the endpoint (`kbw doctor`), then replay",
+        "check the endpoint (`kbw doctor`); an open job goes on by itself, a failed one wants a replay",
         "模型服务暂时不可用",
         "稍后重试；管理员可用 `kbw doctor` 检查模型服务",
     ),
@@ -104,7 +104,7 @@ EXPLANATIONS: dict[str, Explanation] = {
     ),
     Code.RESULT_DIR_MISSING: Explanation(
         "the folder of resultFile, or the shared directory, is not there or cannot be written",
-        "mount the share, create the folder, free disk space; the job goes on by itself",
+        "mount the share, make the folder, free disk space; an open job goes on by itself, a failed one wants a replay",
         "结果目录不存在或无法写入",
         "恢复共享目录后任务会自动继续",
     ),

@@ -217,7 +217,7 @@ def test_what_cannot_be_replayed_says_why() -> None:
     world = World()
     world.accept(payload())
     desk = desk_of(world)
-    assert replay(desk, TASK, AGAIN).reason == "it is still queued at prepare; cancel it first"
+    assert replay(desk, TASK, AGAIN).reason.startswith("it is still queued at prepare: `kbw show` tells")
     assert "kbw recover" in replay(desk, "query-9-9", AGAIN).reason
     world.settle()
     assert "no stage 'nowhere'" in replay(desk, TASK, ReplayOrder(from_stage="nowhere")).reason

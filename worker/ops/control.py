@@ -16,7 +16,7 @@ from worker.settings import Settings
 
 TOLD = {
     "requested": "cancelled; its error result is on the way",
-    "too_late": "too late: its commit has begun, it will be finished",
+    "too_late": "too late: its commit or the delivery of its result has begun, and will be finished",
     "over": "is over already",
     "unknown": "no such job",
 }

@@ -106,7 +106,9 @@ def _no_replay(record: Record | None) -> str:
     if record.pruned:
         return "it was pruned: its files are gone; send the question again with a new messageId"
     if record.state not in OVER:
-        return f"it is still {record.state} at {record.stage}; cancel it first"
+        return (
+            f"it is still {record.state} at {record.stage}: `kbw show` tells what it waits for; let it end or cancel it"
+        )
     return ""
 
 
