@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shlex
 import shutil
 import signal
 import string
@@ -42,6 +43,11 @@ class Stage:
     def shared_dir(self) -> Path:
         """The directory that backend and workers share."""
         return self.home / "shared"
+
+    @property
+    def environment(self) -> Path:
+        """The settings of this demo, for the shell of whoever looks around."""
+        return self.home / "environment.sh"
 
     @property
     def log(self) -> Path:
@@ -98,6 +104,8 @@ def _start(stage: Stage, server: GitServer, settings: Settings, *, recorded: boo
         )
     else:
         click.echo(f"Model: {model.gateway_url or model.base_url}")
+    stage.environment.touch(0o600)
+    stage.environment.write_text("".join(f"export {name}={shlex.quote(changes[name])}\n" for name in changes), "utf-8")
     click.echo(f"Starting embedded Valkey and workers (log: {stage.log})")
     with stage.log.open("wb") as log:
         return subprocess.Popen(
@@ -137,7 +145,8 @@ def _play(
     passed = passed and committed != head
     click.echo(f"\n{'Done' if passed else 'Failed'} in {time.monotonic() - started:.0f} s")
     if keep:
-        click.echo("Everything keeps running; Ctrl-C stops it")
+        click.echo("Everything keeps running; Ctrl-C stops it. In another terminal, to look around:\n")
+        click.echo(f"  . {stage.environment}\n  ./kbw list    # show, doctor, submit, …")
         _until_interrupted(process)
     return 0 if passed else 1
 
