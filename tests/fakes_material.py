@@ -13,7 +13,7 @@ from tasks.contract.shape import JsonObject
 from tasks.knowledge.degrade import OnZero
 from tasks.knowledge.found import Found, Hit, Status
 from tasks.knowledge.material import MaterialRules
-from tasks.ports import MaterialDesk, ModelCall, Ports
+from tasks.ports import KnowledgeMounts, MaterialDesk, ModelCall, Ports
 from tests.fakes import World
 from worker.material_rules import load_material_rules
 from worker.settings import MaterialSettings
@@ -118,10 +118,11 @@ class MaterialWorld(World):
     """A worker with a material desk."""
 
     desk: MaterialDesk = field(default_factory=lambda: MaterialDesk(rules(), FakeSource()))
+    mounts: KnowledgeMounts = field(default_factory=KnowledgeMounts)
 
     @property
     def ports(self) -> Ports:
-        return replace(super().ports, material=self.desk)
+        return replace(super().ports, material=self.desk, knowledge=self.mounts)
 
     def run(self, document: JsonObject) -> dict[str, Any]:
         """The result of one job."""

@@ -260,6 +260,12 @@ def _readable(ask: Asker, inquiry: Inquiry[T]) -> T | None:
     try:
         return ask(inquiry)
     except PermanentError as error:
+        if error.code == Code.DEADLINE:  # its words tell of the last reply, which may have quoted a card
+            raise PermanentError(
+                Code.DEADLINE,
+                en="no time is left to ask the model at stage find",
+                zh="任务期限已到，来不及完成素材检索",
+            ) from None
         if error.code not in _UNREADABLE:
             raise
         return None

@@ -161,6 +161,40 @@ def test_replacing_asks_for_the_name_and_keeps_a_backup(desk: Desk) -> None:
     assert json.loads(backup.read_bytes())[0]["answers"] == ["旧的答案"]
 
 
+def test_a_killed_replace_is_resumed_to_exactly_the_plan(desk: Desk) -> None:
+    for number in range(20):
+        desk.server.add(desk.base, {"standard_question": f"旧的问题{number}", "answers": ["旧的答案"]})
+    desk.server.traps.entry_s = 0.01
+    plan = desk.plan(250, "--replace")
+    process = subprocess.Popen(
+        desk.command("import", str(plan), "--replace", KB),
+        env=desk.environment,
+        cwd=desk.home,
+        stderr=subprocess.DEVNULL,
+    )
+    limit = time.monotonic() + 60
+    while not desk.server.tasks and time.monotonic() < limit:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait(10)
+    assert desk.faq("resume", str(plan)).returncode == 1, "the name is asked for again"
+    resumed = desk.faq("resume", str(plan), "--replace", KB)
+    assert resumed.returncode == 0, resumed.stderr
+    assert desk.questions() == Counter(card(n)["question"] for n in range(1, 251))
+
+
+def test_an_import_that_fails_on_the_server_is_brought_to_its_end_later(desk: Desk) -> None:
+    plan = desk.plan(40)
+    desk.server.traps.fail_import = True
+    failed = desk.faq("import", str(plan))
+    assert failed.returncode == 1
+    assert "kbw faq resume" in failed.stderr
+    desk.server.traps.fail_import = False
+    assert desk.faq("resume", str(plan)).returncode == 0
+    assert set(desk.questions().values()) == {1}
+    assert len(desk.base.entries) == 40
+
+
 def test_dry_run_stores_nothing_and_believes_no_counts(desk: Desk) -> None:
     desk.base.last_counts = {"success_count": 999, "failed_count": 42}
     plan = desk.plan(10)

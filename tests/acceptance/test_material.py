@@ -124,7 +124,7 @@ def test_a_worker_killed_between_two_nodes_leaves_one_result(system: System, wek
         system.model.rule = model_rule
     assert [n["status"] for n in result["nodes"]] == ["HIT", "HIT"]
     assert len(weknora.searches()) <= 3
-    assert re.findall("节点(.)", result["materialContent"]) == ["①", "②"]
+    assert re.findall("■ 节点(.)", result["materialContent"]) == ["①", "②"]
 
 
 def test_a_transfer_that_leaks_is_refused(system: System) -> None:

@@ -9,6 +9,7 @@ import click
 from tasks.contract.answer import Answer
 from tasks.contract.context import Context
 from tasks.contract.evidence import Evidence
+from tasks.contract.material import MaterialRequest, MaterialResult
 from tasks.contract.outcome import Outcome, Receipt
 from tasks.contract.payload import Payload
 from tasks.contract.result import Result
@@ -25,10 +26,12 @@ SHAPES: dict[str, type[Shape]] = {
     "outcome": Outcome,
     "receipt": Receipt,
     "result": Result,
+    "material": MaterialRequest,
+    "material-result": MaterialResult,
 }
 NAMES = (*SHAPES, "knowledge")
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-WRITTEN_BY_US = {"context", "evidence", "outcome", "receipt", "result"}
+WRITTEN_BY_US = {"context", "evidence", "outcome", "receipt", "result", "material-result"}
 """In these all fields are always present, so the schema requires them (a generated class needs no null checks)."""
 
 

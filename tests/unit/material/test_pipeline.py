@@ -11,7 +11,8 @@ import pytest
 
 from tasks.errors import Code, TransientError
 from tasks.knowledge.found import Found, Hit, Status
-from tasks.ports import MaterialDesk, MaterialSource
+from tasks.knowledge.spec import Injection
+from tasks.ports import KnowledgeMounts, KnowledgeNode, MaterialDesk, MaterialSource, MountedSource
 from tests.fakes_material import (
     CARD,
     OTHER_CARD,
@@ -288,6 +289,40 @@ def test_bad_requests_name_the_field(changes: dict[str, Any], field: str) -> Non
     assert (result["success"], result["errorCode"]) == (False, "BAD_PAYLOAD")
     assert field in result["errors"][0]
     assert (result["materialContent"], result["nodes"]) == ("", [])
+
+
+def test_a_job_out_of_time_does_not_tell_what_the_model_said() -> None:
+    found = world()
+
+    def reply(call: Any) -> str:
+        found.clock.sleep(1_000)
+        return f'{{"{CARD[:60]}": 1, "{CARD[:60]}": 2}}'.replace("\n", " ")
+
+    found.model = FakeModel(by_call=reply)
+    result = found.run(payload())
+    assert (result["success"], result["errorCode"]) == (False, "DEADLINE")
+    written = b"".join(found.folder("material-c1-m1").files.values()).decode()
+    assert "被当众刁难" not in written
+
+
+def test_knowledge_mounted_at_the_two_nodes_stands_in_their_prompts() -> None:
+    class Source:
+        def __init__(self) -> None:
+            self.asked: list[str] = []
+
+        def search(self, query: str, *, timeout_s: float | None = None) -> Found:
+            self.asked.append(query)
+            return Found(Status.HIT, (Hit("平台热点：修表匠人"),))
+
+    source = Source()
+    injection = Injection(target_variable="context_knowledge")
+    mounted = KnowledgeNode((MountedSource("trends", injection, source),))
+    found = world()
+    found.mounts = KnowledgeMounts({"material_search": {"rescreen": mounted, "transfer": mounted}})
+    found.run(payload())
+    assert source.asked == ["找一条 被质疑的修表师傅 预期反转 老街修表铺 的 钩子 型事件素材"]
+    assert ["修表匠人" in call.user for call in found.model.calls] == [True, True]
+    assert not any("修表匠人" in call.system for call in found.model.calls)
 
 
 def test_hits_without_text_are_no_hits() -> None:
