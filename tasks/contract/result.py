@@ -30,3 +30,13 @@ class Result(Shape):
     retryable: bool = False
     timings: dict[str, int] = Field(default_factory=dict)
     degraded: tuple[JsonObject, ...] = ()
+
+
+def is_result_of(task_id: str, document: object) -> bool:
+    """Whether a JSON document is a result of ``task_id``, ours or of whoever answered before us (CONTRACT §3).
+
+    A payload may hold a field ``success`` too; what asks a question is no result.
+    """
+    if not isinstance(document, dict) or "success" not in document or document.get("question"):
+        return False
+    return document.get("taskId") == task_id

@@ -398,7 +398,11 @@ def test_an_answered_payload_can_be_replayed_and_is_not_taken_for_open_work(shar
     assert json.loads((folder / "result.json").read_bytes()) == foreign_result()
 
 
-@pytest.mark.parametrize("other", [{"taskId": "query-x-y"}, {"success": None, "taskId": ""}], ids=["task", "none"])
+@pytest.mark.parametrize(
+    "other",
+    [{"taskId": "query-x-y"}, {"success": None, "taskId": ""}, {"question": "?"}],
+    ids=["task", "none", "payload"],
+)
 def test_a_file_that_is_no_result_of_this_task_is_not_believed(share: Share, other: dict[str, Any]) -> None:
     share.put(f"{TASK}.json", payload())
     share.put(f"results/{TASK}.json", foreign_result(**other))

@@ -181,13 +181,16 @@ class TestResultPath:
         (share / "mine.json").write_text(json.dumps({"success": False, "taskId": TASK}))
         (share / "other.json").write_text(json.dumps({"success": True, "taskId": "query-9-9"}))
         (share / "payload.json").write_text(json.dumps({"question": "?", "taskId": TASK}))
+        odd = {"success": True, "question": "?", "skill": "kb_query", "taskId": TASK}
+        (share / "payload-with-success.json").write_text(json.dumps(odd))
         (share / "list.json").write_text("[1]")
         (share / "empty.json").write_text("")
         (share / "deep.json").write_text("[" * 100_000)
         os.mkfifo(share / "fifo.json")
         assert roots.check_result_path("mine.json", None, task_id=TASK) == share / "mine.json"
-        for name in ("other.json", "payload.json", "list.json", "empty.json", "deep.json", "fifo.json"):
-            assert result_code(roots, name) is Code.PATH_NOT_ALLOWED
+        refused = ("other", "payload", "payload-with-success", "list", "empty", "deep", "fifo")
+        for name in refused:
+            assert result_code(roots, f"{name}.json") is Code.PATH_NOT_ALLOWED
 
     def test_the_refusal_names_the_field_and_the_allowed_roots(self, roots: AllowedRoots, share: Path) -> None:
         with pytest.raises(PermanentError) as caught:

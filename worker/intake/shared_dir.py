@@ -17,6 +17,7 @@ from typing import Any
 
 from tasks.contract import strict_json
 from tasks.contract.ids import is_safe_task_id
+from tasks.contract.result import is_result_of
 from tasks.contract.shape import JsonObject
 from tasks.errors import Code, PermanentError, TransientError
 from worker.intake.document import MAX_PAYLOAD_BYTES
@@ -94,8 +95,7 @@ class SharedDirScanner:
             result = strict_json.loads(self._content(self.roots.rebase(named, payload_shared_dir(found.document))))
         except (PathError, OSError, ValueError):
             return None
-        ours = isinstance(result, dict) and "success" in result and result.get("taskId") == found.task_id
-        return result if ours else None
+        return result if is_result_of(found.task_id, result) else None
 
     def _candidates(self) -> Iterator[tuple[Path, Signature]]:
         """Files whose name can be a payload's, with inode, size and time."""
