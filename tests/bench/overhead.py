@@ -1,6 +1,6 @@
 """CPU of a job's machinery beside a bare Celery chain of seven no-op tasks, in one run on one server.
 
-``python tests/bench/overhead.py [--jobs 200]``. Both sides: one prefork worker with two children on the same embedded
+``python -m tests.bench.overhead [--jobs 200]``. Both sides: one prefork worker with two children on the same embedded
 Valkey (append-only file on). Ours: seven stages that do nothing, but with all that a stage costs: claim with lease and
 epoch, artefact with fsync and rename, journal, log line, checkpoint, wake-up. Bare: ``chain`` of seven tasks, late
 acknowledgement, no results. CPU is user + system time of the worker's processes, server aside.
@@ -34,6 +34,7 @@ from worker.clock import SystemClock
 from worker.log import set_up_logging
 from worker.masking import SecretMask
 
+ROOT = Path(__file__).resolve().parents[2]
 STAGES = ("one", "two", "three", "four", "five", "six", "seven")
 QUEUE = "bench"
 PATIENCE_S = 300.0
@@ -134,7 +135,10 @@ def measure(side: str, url: str, home: Path, jobs: int) -> tuple[float, float]:
     """``(CPU ms a job, jobs a second)`` of one side."""
     with (home / f"{side}.log").open("wb") as log:
         worker = subprocess.Popen(
-            [sys.executable, __file__, "--serve", side, "--url", url, "--home", str(home)], stdout=log, stderr=log
+            [sys.executable, __file__, "--serve", side, "--url", url, "--home", str(home)],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=log,
+            stderr=log,
         )
     submit, done = bare_side(url) if side == "bare" else our_side(url, home)
     submit("warm-up")

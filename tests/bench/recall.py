@@ -1,6 +1,6 @@
 """How often the pages that a good answer needs are among the first 10 and 60: text leg and fused leg side by side.
 
-    python -m tests.bench.recall [--misses]
+    python -m tests.bench.recall [--misses] [--no-synonyms]
 
 Questions are asked as people ask, not taken from titles; strict: *every* page that the answer needs must be there. Odd
 questions of each set were used for tuning, even ones were not looked at while tuning. The real knowledge base
@@ -13,14 +13,16 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.ports import RepoRef
 from tests.bench import repository
+from worker.adapters.kb_git.dense import Multilingual, is_installed
 from worker.adapters.kb_git.mirror import Mirrors
 from worker.adapters.kb_git.snapshot import GitKbReader, GitSnapshot
+from worker.adapters.kb_git.terms import Synonyms
 from worker.bootstrap import search_words
 from worker.clock import SystemClock
 from worker.demo.git_server import GitServer
@@ -65,14 +67,16 @@ def version_questions() -> list[Question]:
     return found
 
 
-Rank = Callable[[GitSnapshot, str], list[str]]
-
-
-def by_text(snapshot: GitSnapshot, question: str) -> list[str]:
+def ranked(snapshot: GitSnapshot, question: str) -> list[str]:
     return [hit.facts.path for hit in snapshot.rank(question, max(DEPTHS), passages=0)]
 
 
-LEGS: dict[str, Rank] = {"text": by_text}
+def wait_for_vectors(snapshot: GitSnapshot, question: str) -> None:
+    """Vectors are made in the background, which the first question begins."""
+    ranked(snapshot, question)
+    filler = snapshot._vectors._filler if snapshot._vectors else None
+    if filler is not None:
+        filler.join()
 
 
 def worlds(server: GitServer) -> Iterator[tuple[str, str, list[Question]]]:
@@ -90,30 +94,37 @@ def worlds(server: GitServer) -> Iterator[tuple[str, str, list[Question]]]:
 
 def share(asked: Sequence[tuple[Question, list[str]]], depth: int) -> float:
     """Strict recall."""
-    return sum(set(question.pages) <= set(ranked[:depth]) for question, ranked in asked) / max(len(asked), 1)
+    return sum(set(question.pages) <= set(found[:depth]) for question, found in asked) / max(len(asked), 1)
 
 
 def main() -> int:
     """Ask and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--misses", action="store_true", help="name the questions whose pages are not among the first 10"
+        "--misses", action="store_true", help="name tuning questions whose pages are not in the first 10"
     )
+    parser.add_argument("--no-synonyms", action="store_true", help="without config/synonyms.txt")
     options = parser.parse_args()
     rows: list[str] = []
-    pooled: dict[str, list[tuple[Question, list[str]]]] = {leg: [] for leg in LEGS}
     with tempfile.TemporaryDirectory() as folder, GitServer(Path(folder) / "server") as server:
         mirrors = Mirrors(Path(folder) / "cache", server.url, server.user, server.token, SystemClock())
-        reader = GitKbReader(mirrors, search_words(Settings.load()))
+        words = Synonyms() if options.no_synonyms else search_words(Settings.load())
+        legs = {"text": GitKbReader(mirrors, words)}
+        if is_installed():
+            legs["fused"] = GitKbReader(mirrors, words, Multilingual())
+        else:
+            print("the extra `dense` is not installed: text leg only")
+        pooled: dict[str, list[tuple[Question, list[str]]]] = {leg: [] for leg in legs}
         for name, repo, asked in worlds(server):
-            snapshot = reader.latest(RepoRef("team", repo), fresh=True)
-            for leg, rank in LEGS.items():
-                answers = [(question, rank(snapshot, question.text)) for question in asked]
+            for leg, reader in legs.items():
+                snapshot = reader.latest(RepoRef("team", repo), fresh=True)
+                wait_for_vectors(snapshot, asked[0].text)
+                answers = [(question, ranked(snapshot, question.text)) for question in asked]
                 rows += _rows(name, leg, answers)
                 pooled[leg] += answers if name != "versions" else []
                 if options.misses:
                     _print_misses(name, leg, answers)
-        reader.close()
+        mirrors.close()
     for leg, answers in pooled.items():
         rows += _rows("all but versions", leg, answers)
     print("\n".join(rows))
@@ -134,14 +145,10 @@ def _rows(name: str, leg: str, answers: list[tuple[Question, list[str]]]) -> lis
 
 
 def _print_misses(name: str, leg: str, answers: list[tuple[Question, list[str]]]) -> None:
-    for question, ranked in answers:
-        missing = [
-            (page, ranked.index(page) + 1 if page in ranked else 0)
-            for page in question.pages
-            if page not in ranked[:10]
-        ]
+    for question, found in answers:
+        missing = [(p, found.index(p) + 1 if p in found else 0) for p in question.pages if p not in found[:10]]
         if missing and not question.is_held_out:
-            print(f"{name} {leg}: {question.text}\n    wanted {missing}\n    got    {ranked[:4]}")
+            print(f"{name} {leg}: {question.text}\n    wanted {missing}\n    got    {found[:4]}")
 
 
 if __name__ == "__main__":
