@@ -39,7 +39,11 @@ def main() -> None:
 @click.option("--keep", is_flag=True, help="Leave the demo's folder, server and workers running until Ctrl-C.")
 @told
 def demo(*, keep: bool) -> None:
-    """Run the main job on a demo knowledge base: three questions, answers, a commit."""
+    """See a whole run on this machine: three questions, a commit.
+
+    Own Git server, embedded Valkey, real workers, in a new folder below the temporary one. Your model answers if one is
+    configured, else replies written by hand.
+    """
     from worker.demo.run import run_demo
 
     sys.exit(run_demo(keep=keep))
@@ -48,7 +52,10 @@ def demo(*, keep: bool) -> None:
 @main.command()
 @told
 def up() -> None:
-    """Run intake and all workers as one tree; with an embedded Valkey unless KBW_REDIS_URL is set."""
+    """Run intake and all workers; Ctrl-C or SIGTERM stops them.
+
+    With an embedded Valkey unless KBW_REDIS_URL is set. Running stages may take KBW_SHUTDOWN_S longer.
+    """
     from worker.ops.system import up as start
 
     sys.exit(start(settings_with_logging()))
@@ -70,7 +77,10 @@ def worker(kind: str, concurrency: int | None) -> None:
 @main.command()
 @told
 def intake() -> None:
-    """Serve the ways in: files, stream and, with a token, HTTP (part of `up`; any number may run)."""
+    """Serve the ways in: files, stream and, with a token, HTTP.
+
+    Part of `up`; any number may run beside it.
+    """
     from worker.ops.system import serve_intake
 
     sys.exit(serve_intake(settings_with_logging()))
@@ -85,7 +95,10 @@ def intake() -> None:
 @AS_JSON
 @told
 def submit(file: Path, *, wait: bool, as_json: bool) -> None:
-    """Hand a payload file to the running system."""
+    """Hand a payload file to the running system.
+
+    With --wait the answer is printed (--json: the whole result).
+    """
     from worker.ops.submit import submit as hand_over
 
     sys.exit(hand_over(file, settings_with_logging("WARNING"), wait=wait, as_json=as_json))
@@ -95,7 +108,11 @@ def submit(file: Path, *, wait: bool, as_json: bool) -> None:
 @click.argument("payload", type=EXISTING_FILE)
 @told
 def run(payload: Path) -> None:
-    """Run one payload here and now, without Redis or workers."""
+    """Run one payload here and now, without Redis or workers.
+
+    A job that `run` began and that failed is run again from the stage that failed. The last line on standard output is
+    {"success": …, "resultFile": "…"}; why a job failed is on standard error.
+    """
     from worker.ops import local
 
     say_result(lambda: local.run(payload, settings_with_logging("WARNING")))
@@ -106,7 +123,7 @@ def run(payload: Path) -> None:
 @click.option("--context-output", type=EXISTING_FILE, required=True, help="Where context.json goes.")
 @told
 def prepare(payload: Path, context_output: Path) -> None:
-    """Write the planning context for a model or agent to a file."""
+    """Step 1 by hand: write the context to choose pages from."""
     from worker.ops import local
 
     context = local.prepare(payload, context_output, settings_with_logging("WARNING"))
@@ -128,7 +145,10 @@ def prepare(payload: Path, context_output: Path) -> None:
 @click.option("--evidence-output", type=EXISTING_FILE, required=True, help="Where evidence.json goes.")
 @told
 def fetch(payload: Path, context: Path, selection: Path, evidence_output: Path) -> None:
-    """Read the selected pages at the context's commit into a file."""
+    """Step 2 by hand: read the selected pages into a file.
+
+    `kbw schema selection` tells the form of the selection.
+    """
     from worker.ops import local
 
     evidence = local.fetch(payload, context, selection, evidence_output, settings_with_logging("WARNING"))
@@ -149,7 +169,10 @@ def fetch(payload: Path, context: Path, selection: Path, evidence_output: Path) 
 @click.option("--result-output", type=EXISTING_FILE, help="Where the result goes; default: the payload's resultFile.")
 @told
 def apply(payload: Path, context: Path, evidence: Path, answer: Path, result_output: Path | None) -> None:
-    """Check an answer, commit its QA page, write the result."""
+    """Step 3 by hand: check an answer, commit its page, publish.
+
+    `kbw schema answer` tells the form of the answer.
+    """
     from worker.ops import local
 
     settings = settings_with_logging("WARNING")
@@ -181,7 +204,10 @@ def list_jobs(state: str | None, stage: str, code: str, older: float, limit: int
 @AS_JSON
 @told
 def show(task_id: str, *, as_json: bool) -> None:
-    """Show where a job stands and how it got there: stages, pages, model calls, commit, error."""
+    """Show where a job stands, how it got there, what to do.
+
+    Stages, attempts, pages, model calls, commit, error; from its folder when the record is gone.
+    """
     from worker.ops.inspect import show_job
 
     sys.exit(show_job(settings_with_logging("WARNING"), task_id, as_json=as_json))
@@ -192,7 +218,10 @@ def show(task_id: str, *, as_json: bool) -> None:
 @AS_JSON
 @told
 def doctor(*, settings_only: bool, as_json: bool) -> None:
-    """Check git, knowledge base, shared directory, Redis and model; say how to mend what is wrong."""
+    """Check the installation; say how to mend what is wrong.
+
+    Git, knowledge base, shared directory, Redis, model. Exit code 1 when something is wrong.
+    """
     from worker.ops.doctor import examine, print_settings
 
     settings = settings_with_logging("ERROR")
@@ -203,7 +232,7 @@ def doctor(*, settings_only: bool, as_json: bool) -> None:
 @click.argument("name", required=False)
 @told
 def schema(name: str | None) -> None:
-    """Print the JSON Schema of payload, selection, answer or result (without NAME: the names)."""
+    """Print the JSON Schema of NAME; without NAME: the names."""
     from worker.ops.schema import print_schema
 
     sys.exit(print_schema(name))
@@ -212,7 +241,7 @@ def schema(name: str | None) -> None:
 @main.command(context_settings={"ignore_unknown_options": True})
 @click.argument("options", nargs=-1)
 def test(options: tuple[str, ...]) -> None:
-    """Run the tests (a command of the start script in a checkout: ./kbw test)."""
+    """Run the tests, in a checkout: ./kbw test [pytest options]."""
     fail(f"`kbw test {' '.join(options)}`".rstrip() + " runs from a checkout: use its ./kbw script")
 
 

@@ -15,7 +15,7 @@ from worker.command import AS_JSON, settings_with_logging, told
 @AS_JSON
 @told
 def search(text: str, limit: int, *, as_json: bool) -> None:
-    """Show which pages the index finds for a question, and what each field gave them."""
+    """Show which pages the index finds for a question, and why."""
     from worker.ops.search import search as look
 
     sys.exit(look(settings_with_logging("WARNING"), text, limit, as_json=as_json))

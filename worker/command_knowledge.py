@@ -14,7 +14,10 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 
 @click.group()
 def knowledge() -> None:
-    """Sources of knowledge beside the team's own: check their file, ask them, choose their threshold."""
+    """Sources of knowledge beside the team's own: check and ask.
+
+    Check their file, ask them, choose their threshold.
+    """
 
 
 @knowledge.command()

@@ -26,7 +26,10 @@ class FileOrCommand(click.Group):
 
 @click.group(cls=FileOrCommand)
 def material() -> None:
-    """Material for the nodes of an outline: `kbw material FILE` prints {material_content}."""
+    """Material for the nodes of an outline.
+
+    `kbw material FILE` prints {material_content} for a payload or a file with `nodes` (JSON or YAML).
+    """
 
 
 @material.command("run", hidden=True)
@@ -65,7 +68,10 @@ DEADLINE = click.option("--deadline", type=duration, default="2h", help="Give up
 
 @click.group()
 def faq() -> None:
-    """FAQ batches into WeKnora (REST): check, try, import, verify; a killed import goes on with `resume`."""
+    """FAQ batches into WeKnora: plan, try, import, verify.
+
+    Over REST. A killed import goes on with `resume`.
+    """
 
 
 @faq.command("plan")

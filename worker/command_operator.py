@@ -10,7 +10,7 @@ import click
 
 from worker.command import AS_JSON, duration, settings_with_logging, told
 
-IDS = click.argument("task_ids", metavar="ID...", nargs=-1)
+IDS = click.argument("task_ids", metavar="[ID]...", nargs=-1)
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would be done, change nothing.")
 YES = click.option("--yes", is_flag=True, help="Do it for more than 20 jobs.")
 
@@ -35,7 +35,10 @@ def filtered(command: Callable[..., Any]) -> Callable[..., Any]:
 @AS_JSON
 @told
 def cancel(task_ids: tuple[str, ...], *, as_json: bool) -> None:
-    """Cancel jobs: each gets an error result CANCELLED; too late once its commit has begun."""
+    """Cancel jobs: each ends with the error result CANCELLED.
+
+    Too late once its commit, or the delivery of its result, has begun.
+    """
     from worker.ops.control import cancel_jobs
 
     sys.exit(cancel_jobs(settings_with_logging("WARNING"), task_ids, as_json=as_json))
@@ -53,7 +56,9 @@ def cancel(task_ids: tuple[str, ...], *, as_json: bool) -> None:
 @AS_JSON
 @told
 def replay(task_ids: tuple[str, ...], *, as_json: bool, **options: Any) -> None:
-    """Run jobs that are over once more, by ID or by filter (all failed ones: --state failed).
+    """Run jobs that are over once more, by ID or by filter.
+
+    All failed ones: --state failed.
 
     A replay is a new generation of the same task: what it replaces moves to attempts/<generation>/. The error result of
     a failed job is replaced by the new one; a success keeps its published result unless --publish-again is given. No
@@ -79,7 +84,7 @@ def replay(task_ids: tuple[str, ...], *, as_json: bool, **options: Any) -> None:
 
 @click.group()
 def dlq() -> None:
-    """Dead letters: jobs that failed for good, and stream entries that never became a job."""
+    """Dead letters: failed jobs, and entries that became none."""
 
 
 @dlq.command("list")
@@ -156,7 +161,10 @@ def gated(command: Callable[..., Any]) -> Callable[..., Any]:
 @AS_JSON
 @told
 def pause(queue: str, endpoint: str, *, as_json: bool) -> None:
-    """Let no job through a queue or to a model endpoint until `kbw resume`; what runs goes on."""
+    """Hold back a queue or a model endpoint until `kbw resume`.
+
+    What runs already goes on.
+    """
     from worker.ops.control import close_gate
 
     sys.exit(close_gate(settings_with_logging("WARNING"), queue, endpoint, as_json=as_json))
@@ -167,7 +175,7 @@ def pause(queue: str, endpoint: str, *, as_json: bool) -> None:
 @AS_JSON
 @told
 def resume(queue: str, endpoint: str, *, as_json: bool) -> None:
-    """Open a paused queue or endpoint and wake what waits before it."""
+    """Open a paused queue or endpoint; wake what waits there."""
     from worker.ops.control import open_gate
 
     sys.exit(open_gate(settings_with_logging("WARNING"), queue, endpoint, as_json=as_json))
@@ -181,7 +189,10 @@ def resume(queue: str, endpoint: str, *, as_json: bool) -> None:
 @AS_JSON
 @told
 def recover(*, dry_run: bool, as_json: bool) -> None:
-    """Put back jobs that Redis lost, from the job folders, and wake everything that stands still."""
+    """Put back jobs that Redis lost, out of their folders.
+
+    And wake everything that stands still.
+    """
     from worker.ops.recover import recover_jobs
 
     sys.exit(recover_jobs(settings_with_logging("WARNING"), dry_run=dry_run, as_json=as_json))
@@ -193,7 +204,10 @@ def recover(*, dry_run: bool, as_json: bool) -> None:
 @AS_JSON
 @told
 def prune(older_than: float | None, *, dry_run: bool, as_json: bool) -> None:
-    """Forget jobs that ended long ago: records, folders, reports, stream entries. A late repeat is still known."""
+    """Forget jobs that ended long ago.
+
+    Records, folders, reports, stream entries. A late repeat is still known for a year.
+    """
     from worker.ops.prune import prune_jobs
 
     sys.exit(prune_jobs(settings_with_logging("WARNING"), older_than, dry_run=dry_run, as_json=as_json))
@@ -203,7 +217,7 @@ def prune(older_than: float | None, *, dry_run: bool, as_json: bool) -> None:
 @AS_JSON
 @told
 def metrics(*, as_json: bool) -> None:
-    """Print the figures of the whole fleet in Prometheus' text format."""
+    """Print the figures of the whole fleet for Prometheus."""
     from worker.ops.figures import print_metrics
 
     sys.exit(print_metrics(settings_with_logging("WARNING"), as_json=as_json))
@@ -217,7 +231,10 @@ def metrics(*, as_json: bool) -> None:
 @AS_JSON
 @told
 def health(question: str, *, kind: str | None, as_json: bool) -> None:
-    """Exit 0 when work is being consumed (live), or could be (ready); else 1 and the reason."""
+    """Exit 0 when work is consumed (live), or could be (ready).
+
+    Else exit 1, and the reason.
+    """
     from worker.ops.figures import print_health
 
     if kind and question != "live":

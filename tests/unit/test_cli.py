@@ -369,3 +369,10 @@ def test_an_unknown_job_is_told(kbw: Any, task_id: str) -> None:
 
     assert result.exit_code == 1
     assert "no job" in result.stderr
+
+
+def test_no_commands_summary_is_cut_in_a_terminal_of_80_columns(kbw: Any) -> None:
+    told = kbw("--help", COLUMNS="80").stdout.partition("Commands:")[2]
+
+    assert "Hold back a queue or a model endpoint until `kbw resume`." in told
+    assert "..." not in told
