@@ -42,7 +42,7 @@ _SPEAKER = re.compile(
 
 @dataclass(frozen=True)
 class CardLabels:
-    """Labels of a card's lines (``标签：值``) by what they tell: ``names``, ``lines``, ``props``, ``number`` …"""
+    """Labels of a card (``标签：值`` a line, ``【标签】值`` anywhere) by what they tell: ``names``, ``lines``, ``props``, ``number`` …"""
 
     by_meaning: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -51,8 +51,10 @@ class CardLabels:
         labels = "|".join(map(re.escape, self.by_meaning.get(meaning, ())))
         if not labels:
             return []
-        line = re.compile(rf"^[\s>#*·•\-【\[]*(?:{labels})[】\]*]*\s*[：:]\s*\**\s*(.+)$", re.MULTILINE | re.IGNORECASE)
-        return [match.group(1).strip(" *") for match in line.finditer(card)]
+        line = rf"^[\s>#*·•\-]*(?:{labels})\**\s*[：:]\s*\**\s*(.+)$"
+        boxed = rf"[【\[](?:{labels})[】\]]\s*[：:]?([^【\n]+)"
+        found = re.finditer(f"{line}|{boxed}", card, re.MULTILINE | re.IGNORECASE)
+        return [(match.group(1) or match.group(2)).strip(" *") for match in found]
 
 
 @dataclass(frozen=True)

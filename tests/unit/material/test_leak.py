@@ -66,6 +66,19 @@ def test_what_the_model_lists_counts_as_well() -> None:
     assert kinds("船长看着罗盘说往左三十度", forbidden=more) == ["人物", "台词", "道具"]
 
 
+BOXED = "【编号】28-1【人物】厂长、质检员【原话】“扭矩标错了，第三页。”【道具】红皮图纸【铺垫】中【镜头】手部特写"
+
+
+@pytest.mark.parametrize("word", ["厂长", "质检员", "扭矩标错了", "红皮图纸"])
+def test_labels_in_boxes_tell_as_much(word: str) -> None:
+    assert kinds(f"这时{word}出现", forbidden=forbidden_in(BOXED, LABELS))
+
+
+def test_number_and_set_up_are_read_from_boxes_and_lines() -> None:
+    assert (LABELS.values(BOXED, "number"), LABELS.values(BOXED, "setup")) == (["28-1"], ["中"])
+    assert (LABELS.values(CARD, "number"), LABELS.values(CARD, "setup")) == (["28325-3"], ["短"])
+
+
 @given(st.data())
 def test_no_eight_characters_of_a_card_pass(data: st.DataObject) -> None:
     body = plain(CARD)
