@@ -42,7 +42,10 @@ _SPEAKER = re.compile(
 
 @dataclass(frozen=True)
 class CardLabels:
-    """Labels of a card (``标签：值`` a line, ``【标签】值`` anywhere) by what they tell: ``names``, ``lines``, ``props``, ``number`` …"""
+    """Labels of a card (``标签：值`` a line, ``【标签】值`` anywhere) by what they tell.
+
+    Meanings: ``number``, ``kind``, ``names``, ``lines``, ``props``, ``setup``, ``technique``.
+    """
 
     by_meaning: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
