@@ -23,6 +23,7 @@ from worker.adapters.job_store.address import running_server
 from worker.adapters.job_store.dead_stream import DeadStream
 from worker.adapters.job_store.streams import JobStreams
 from worker.adapters.kb_git.committer import Committer
+from worker.adapters.kb_git.dense import Multilingual, is_installed
 from worker.adapters.kb_git.mirror import Mirrors
 from worker.adapters.kb_git.snapshot import GitKbReader
 from worker.adapters.kb_git.terms import Synonyms
@@ -113,7 +114,8 @@ class Workshop:
     @cached_property
     def kb(self) -> GitKbReader:
         """Reads repositories."""
-        return GitKbReader(self.mirrors, search_words(self.settings))
+        encoder = Multilingual() if is_installed() else None
+        return GitKbReader(self.mirrors, search_words(self.settings), encoder)
 
     @cached_property
     def writer(self) -> Committer:

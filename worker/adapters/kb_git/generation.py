@@ -20,7 +20,7 @@ from tasks.contract.pages import PageFacts
 from tasks.contract.shape import JsonObject
 from worker.adapters.kb_git.page_index import BrokenIndexError, PageIndex
 
-SCHEMA = 1
+SCHEMA = 2
 """To be raised whenever terms, fields or files change: older generations are then built anew."""
 
 MANIFEST, PAGES, SPANS, CATALOG = "generation.json", "pages", "spans", "catalog"

@@ -61,6 +61,11 @@ class Found:
         name, version = self.stored.get("family") or (self.path, ())
         return name, tuple(version)
 
+    @property
+    def versions(self) -> frozenset[str]:
+        """Versions that the page is for."""
+        return frozenset(self.stored.get("versions", ()))
+
     @cached_property
     def page(self) -> IndexedPage:
         """All that is stored about it."""
@@ -76,6 +81,7 @@ class Found:
 def _schema() -> tantivy.Schema:
     builder = tantivy.SchemaBuilder()
     builder.add_text_field("path", tokenizer_name="raw", index_option=_BASIC)
+    builder.add_text_field("blob", tokenizer_name="raw", index_option=_BASIC)
     builder.add_text_field("version", tokenizer_name="whitespace", index_option=_BASIC)
     for name in TEXT_FIELDS:
         builder.add_text_field(name, tokenizer_name="whitespace", index_option=_FREQ)
@@ -133,6 +139,15 @@ class PageIndex:
         query = tantivy.Query.term_set_query(self.schema, "path", list(paths))
         return {found.path: found.page for found in self.search(query, len(paths))}
 
+    def of_blobs(self, blobs: Sequence[str]) -> list[Found]:
+        """The pages whose files these are, in the order of ``blobs``."""
+        if not blobs:
+            return []
+        query = tantivy.Query.term_set_query(self.schema, "blob", list(blobs))
+        order = {blob: place for place, blob in enumerate(blobs)}
+        found = self.search(query, 2 * len(blobs) + 100)
+        return sorted(found, key=lambda hit: order[hit.stored["blob"]])
+
     def all_pages(self) -> Iterator[IndexedPage]:
         """Every page, sorted by path."""
         for found in self.search(tantivy.Query.all_query(), self.size):
@@ -158,6 +173,7 @@ class PageIndexWriter:
         facts = page.facts
         document = tantivy.Document()
         document.add_text("path", facts.path)
+        document.add_text("blob", page.blob)
         document.add_text("body", _joined([body]))
         document.add_text("title", _joined([facts.title]))
         document.add_text("keywords", _joined(facts.keywords))
@@ -167,6 +183,8 @@ class PageIndexWriter:
         if versions := versions_of(facts.path, labels):
             document.add_text("version", " ".join([ANY_VERSION, *sorted(versions)]))
         stored: dict[str, object] = {"facts": facts.document(), "blob": page.blob, "entry": page.entry}
+        if versions:
+            stored["versions"] = sorted(versions)
         name, version = family(facts.path)
         if version:
             stored["family"] = (name, version)

@@ -21,6 +21,8 @@ _OTHER_VERSION = 0.6
 _NO_VERSION = 0.85
 _OLDER_VERSION = 0.9
 _SPARE = 4
+_FUSION = 60
+_MANY_PAGES, _MOST_TELLING = 20_000, 12
 
 
 @dataclass(frozen=True)
@@ -36,19 +38,21 @@ def understand(index: PageIndex, question: str, history: Sequence[str] = (), wor
     """What ``question`` asks of this index."""
     worth: dict[str, float] = {}
     clauses: dict[str, list[tantivy.Query]] = {"body": [], **{name: [] for name in BOOSTS}}
-    for term, weight in question_terms(question, history, words).items():
-        known = {name: index.frequency(name, term) for name in clauses}
-        if not any(known.values()):
-            continue
-        pages = max(known.values())
-        worth[term] = weight * math.log(1 + (index.size - pages + 0.5) / (pages + 0.5)) if pages <= index.size else 0.01
-        for name, count in known.items():
+    known: dict[str, dict[str, int]] = {}
+    weights = question_terms(question, history, words)
+    for term, weight in weights.items():
+        counts = {name: index.frequency(name, term) for name in clauses}
+        if pages := min(max(counts.values()), index.size):
+            known[term] = counts
+            worth[term] = weight * math.log(1 + (index.size - pages + 0.5) / (pages + 0.5))
+    if index.size > _MANY_PAGES:  # there the common terms cost most and tell least
+        worth = dict(sorted(worth.items(), key=lambda item: -item[1])[:_MOST_TELLING])
+    for term, value in worth.items():
+        for name, count in known[term].items():
             if count and name == "body":
-                clauses[name].append(tantivy.Query.boost_query(index.term(name, term), weight))
+                clauses[name].append(tantivy.Query.boost_query(index.term(name, term), weights[term]))
             elif count:
-                clauses[name].append(
-                    tantivy.Query.const_score_query(index.term(name, term), worth[term] * BOOSTS[name])
-                )
+                clauses[name].append(tantivy.Query.const_score_query(index.term(name, term), value * BOOSTS[name]))
     asked = [
         next((v for v in shortened(version) if index.frequency("version", v)), "")
         for version in versions_asked(question)
@@ -78,6 +82,31 @@ def rank(index: PageIndex, query: Query, limit: int) -> list[Found]:
         for hit in index.search(tantivy.Query.boolean_query(clauses), limit)
     ]
     return _sorted(found)[:limit]
+
+
+def fused(legs: Sequence[Sequence[Found]], limit: int) -> list[Found]:
+    """Several rankings as one, by reciprocal rank (Cormack et al., SIGIR 2009): scores need no common scale."""
+    scores: dict[str, float] = {}
+    pages: dict[str, Found] = {}
+    for leg in legs:
+        for place, hit in enumerate(leg):
+            scores[hit.path] = scores.get(hit.path, 0.0) + 1.0 / (_FUSION + place)
+            pages.setdefault(hit.path, hit)
+    best = sorted(scores, key=lambda path: (-scores[path], path))[:limit]
+    return [Found(100.0 * scores[path], pages[path].address, pages[path].stored) for path in best]
+
+
+def fitting(found: Sequence[Found], query: Query, limit: int) -> list[Found]:
+    """Of pages that hardly differ only those of an asked version, else the newest, in the order given."""
+    if query.versions:
+        kept = [hit for hit in found if not hit.versions or hit.versions & set(query.versions)]
+    else:
+        newest: dict[str, tuple[int, ...]] = {}
+        for hit in found:
+            name, version = hit.family
+            newest[name] = max(newest.get(name, ()), version)
+        kept = [hit for hit in found if hit.family[1] == newest[hit.family[0]]]
+    return kept[:limit]
 
 
 def reasons(index: PageIndex, query: Query, found: Found) -> dict[str, float]:

@@ -10,6 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from tasks.contract.pages import PageFacts
@@ -19,10 +20,11 @@ from tasks.kb.page import page_body
 from tasks.ports import RankedPage, RepoRef
 from worker.adapters.kb_git import ranking
 from worker.adapters.kb_git.content import decoded, page_text, read_blobs
+from worker.adapters.kb_git.dense import ENOUGH, Encoder, Vectors, page_gist
 from worker.adapters.kb_git.generation import Generation
 from worker.adapters.kb_git.git import NULL_ID, check_hex
 from worker.adapters.kb_git.index_store import IndexStore
-from worker.adapters.kb_git.mirror import Mirror, Mirrors
+from worker.adapters.kb_git.mirror import FileLock, Mirror, Mirrors
 from worker.adapters.kb_git.page_index import BrokenIndexError, Found, IndexedPage
 from worker.adapters.kb_git.passages import best_passage
 from worker.adapters.kb_git.terms import Words
@@ -48,9 +50,11 @@ class Explanation:
 class GitKbReader:
     """``KbReader`` over the mirrors of one git server and the indexes beside them."""
 
-    def __init__(self, mirrors: Mirrors, words: Words | None = None) -> None:
+    def __init__(self, mirrors: Mirrors, words: Words | None = None, encoder: Encoder | None = None) -> None:
+        """``words``: synonyms · ``encoder``: the second leg of the search, without one there is none."""
         self._mirrors = mirrors
         self._words = words
+        self._encoder = encoder
         self._shelves: dict[RepoRef, _Shelf] = {}
         self._guard = threading.Lock()
 
@@ -79,15 +83,19 @@ class GitKbReader:
 
     def _shelf(self, repo: RepoRef) -> _Shelf:
         with self._guard:
-            return self._shelves.setdefault(repo, _Shelf(self._mirrors.of(repo), self._words))
+            return self._shelves.setdefault(repo, _Shelf(self._mirrors.of(repo), self._words, self._encoder))
 
 
 class _Shelf:
     """The last few snapshots of one repository."""
 
-    def __init__(self, mirror: Mirror, words: Words | None) -> None:
+    def __init__(self, mirror: Mirror, words: Words | None, encoder: Encoder | None) -> None:
         self._mirror = mirror
         self._store = IndexStore(mirror)
+        self._vectors: Vectors | None = None
+        if encoder is not None:
+            folder = mirror.path.with_name(f"{mirror.path.name}.vectors")
+            self._vectors = Vectors(folder, encoder, FileLock(folder / "lock", mirror.clock, 0.0))
         self._words = words
         self._snapshots: OrderedDict[str, GitSnapshot] = OrderedDict()
         self._guard = threading.Lock()
@@ -95,7 +103,7 @@ class _Shelf:
     def snapshot(self, commit: str) -> GitSnapshot:
         with self._guard:
             if commit not in self._snapshots:
-                self._snapshots[commit] = GitSnapshot(commit, self._mirror, self._store, self._words)
+                self._snapshots[commit] = GitSnapshot(commit, self._mirror, self._store, self._words, self._vectors)
             self._snapshots.move_to_end(commit)
             while len(self._snapshots) > _SNAPSHOTS:
                 self._snapshots.popitem(last=False)
@@ -105,13 +113,22 @@ class _Shelf:
 class GitSnapshot:
     """``Snapshot`` over index and mirror. Safe for threads."""
 
-    def __init__(self, commit: str, mirror: Mirror, store: IndexStore, words: Words | None = None) -> None:
+    def __init__(
+        self,
+        commit: str,
+        mirror: Mirror,
+        store: IndexStore,
+        words: Words | None = None,
+        vectors: Vectors | None = None,
+    ) -> None:
         self._commit = commit
         self._mirror = mirror
         self._store = store
         self._words = words
+        self._vectors = vectors
         self._generation = store.generation(commit)
         self._known: OrderedDict[str, IndexedPage] = OrderedDict()
+        self._has_vectors = False
         self._guard = threading.Lock()
 
     @property
@@ -146,7 +163,9 @@ class GitSnapshot:
 
         def look(generation: Generation) -> tuple[ranking.Query, list[Found]]:
             query = ranking.understand(generation.index, question, history, self._words)
-            return query, ranking.rank(generation.index, query, limit)
+            found = ranking.rank(generation.index, query, limit)
+            near = self._near(generation, query, question, limit)
+            return query, ranking.fused([found, near], limit) if near else found
 
         query, found = self._ask(look)
         for hit in found:
@@ -207,6 +226,25 @@ class GitSnapshot:
                 en=f"the index {self._store.folder} stays unusable after a rebuild: {error}",
                 zh=f"本机知识库索引损坏且重建后仍不可用（{self._mirror.remote.name}），请检查 KBW_CACHE_DIR 所在磁盘。",
             ) from error
+
+    def _near(self, generation: Generation, query: ranking.Query, question: str, limit: int) -> list[Found]:
+        """Pages near the question by meaning; none while too few pages have a vector, which is then mended."""
+        if self._vectors is None or not generation.manifest.size or limit <= 0:
+            return []
+        if not self._has_vectors:
+            known = set(self._vectors.known())
+            missing = [page for page in generation.index.all_pages() if page.blob not in known]
+            self._has_vectors = len(missing) <= (1 - ENOUGH) * generation.manifest.size
+            if missing:
+                self._vectors.fill_later(lambda: [(page.blob, partial(self._gist, page)) for page in missing])
+            if not self._has_vectors:
+                return []
+        near = self._vectors.nearest(question, 8 * limit)
+        return ranking.fitting(generation.index.of_blobs(near), query, limit)
+
+    def _gist(self, page: IndexedPage) -> str:
+        data = self._mirror.run(lambda repo: next(read_blobs(repo, [page.blob])))
+        return page_gist(page.facts.title, page_body(page_text(data)))
 
     def _pages(self, paths: Sequence[str]) -> dict[str, IndexedPage]:
         """The given pages, as far as they are visible; the last ones asked for are kept."""
