@@ -79,9 +79,9 @@ def _block(number: str, block: Block) -> str:
 
 def cell(text: str) -> str:
     """A value on one line that cannot pose as a mark of the form; invisible characters dropped."""
-    line = " ".join(text.split())
-    line = "".join(char for char in line if unicodedata.category(char) not in _INVISIBLE)
-    return line.replace("■", "▪").replace("｜", "/").replace("【", "[").replace("】", "]")[:MAX_VALUE]
+    seen = (" " if char.isspace() else char for char in text)
+    line = " ".join("".join(char for char in seen if unicodedata.category(char) not in _INVISIBLE).split())
+    return line.replace("■", "▪").replace("｜", "/").replace("【", "[").replace("】", "]")[:MAX_VALUE].strip()
 
 
 def gap_structure(text: str) -> str:
@@ -90,7 +90,7 @@ def gap_structure(text: str) -> str:
     if match is None:
         return ""
     parts = [cell(part).strip() for part in match.groups()]
-    if any(not part or part in _PLACEHOLDERS for part in parts):
+    if not all(parts) or all(part in _PLACEHOLDERS for part in parts):
         return ""
     return "[{}] —被{}打破→ [{}]".format(*parts)
 

@@ -41,6 +41,8 @@ def test_the_four_functions_with_or_without_their_suffix(function: str) -> None:
         ({"anchor": "极致的反差和情绪"}, "抽象词"),
         ({"anchor": "美食"}, "赛道词"),
         ({"anchor": "亲子、美食"}, "赛道词"),
+        ({"anchor": "美食赛道"}, "赛道词"),
+        ({"anchor": "亲子类账号"}, "赛道词"),
         ({"function": "高潮"}, "段落功能"),
         ({"function": ""}, "段落功能为空"),
         ({"gapObject": ""}, "落差对象为空"),
