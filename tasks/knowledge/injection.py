@@ -24,6 +24,8 @@ _MAX_TITLE, _MAX_URL = 200, 500
 _MIN_CUT_CHARS = 12
 _CHARS_A_TOKEN = 16  # a text with more characters than this for each token of the budget is cut anyway
 _SENTENCE_END = re.compile(r"(?:[。！？!?；;…]+[”’」』）)\"']*|\.(?=\s)|\n)")
+_SPARE = (0, 4, 16, 64)
+_EXACT_ENOUGH = 40  # the cut goes back to a sentence's end anyway: 2 % more text is not worth more counting
 _CUT_MARK = "（以下略）"
 
 
@@ -63,24 +65,39 @@ def inject(
     """
     budget = injection.max_tokens or DEFAULT_MAX_TOKENS
     records = [record for hit in hits if (record := _record(hit, clean)).content.strip()]
-    if not records:
-        return Injected()
+    known: dict[str, int] = {}
+
+    def size(piece: str) -> int:
+        if piece not in known:
+            known[piece] = count(piece)
+        return known[piece]
+
+    for spare in _SPARE:  # pieces add up to the whole but for a token or two where they meet
+        chosen = _chosen(records, injection.format, source_id, size, budget - spare)
+        text = "".join(_pieces(chosen, injection.format, source_id)) if chosen else ""
+        tokens = count(text) if text else 0
+        if tokens <= budget:
+            cut = len(chosen) < len(records) or any(record.truncated for record in chosen)
+            return Injected(text, len(chosen), cut, tokens)
+    return Injected(cut=bool(records))
+
+
+def _chosen(records: Sequence[_Record], form: Format, source_id: str, size: Count, budget: int) -> list[_Record]:
+    """As many whole records as fit, and the start of the next one."""
 
     def fits(chosen: Sequence[_Record]) -> bool:
         if sum(len(record.content) for record in chosen) > budget * _CHARS_A_TOKEN:
             return False
-        return count(_render(chosen, injection.format, source_id)) <= budget
+        return sum(size(piece) for piece in _pieces(chosen, form, source_id)) <= budget
 
     whole = 0
     while whole < len(records) and fits(records[: whole + 1]):
         whole += 1
-    chosen = records[:whole]
+    chosen = list(records[:whole])
     if whole < len(records):
-        short = _cut(records[whole], lambda part: fits([*records[:whole], part]), budget * _CHARS_A_TOKEN)
-        chosen += [short] if short else []
-    text = _render(chosen, injection.format, source_id) if chosen else ""
-    cut = len(chosen) < len(records) or chosen[-1].truncated
-    return Injected(text, len(chosen), cut, count(text) if text else 0)
+        short = _cut(records[whole], lambda part: fits([*chosen, part]), budget * _CHARS_A_TOKEN)
+        return [*chosen, short] if short else chosen
+    return chosen
 
 
 def sentence_cut(text: str) -> str:
@@ -102,7 +119,7 @@ def _cut(record: _Record, fits: Callable[[_Record], bool], most_chars: int) -> _
         return _Record(record.content[:length], record.title, record.url, record.score, truncated=True)
 
     low, high = 0, min(len(record.content), max(most_chars, 0))
-    while low < high:
+    while high - low > max(1, low // _EXACT_ENOUGH):
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fits(short(middle)) else (low, middle - 1)
     length = low
@@ -132,10 +149,11 @@ def _joins(character: str) -> bool:
     )
 
 
-def _render(records: Sequence[_Record], form: Format, source_id: str) -> str:
+def _pieces(records: Sequence[_Record], form: Format, source_id: str) -> list[str]:
+    """The text in pieces, one a record after the head, split where a tokenizer splits too."""
     if form == "json":
-        return _as_json(records, source_id)
-    parts = [f"### 外部资料：{source_id}" if form == "markdown" else f"外部资料：{source_id}"]
+        return _json_pieces(records, source_id)
+    pieces = [f"### 外部资料：{source_id}" if form == "markdown" else f"外部资料：{source_id}"]
     for number, record in enumerate(records, 1):
         content = record.content + (_CUT_MARK if record.truncated else "")
         if form == "markdown":
@@ -143,17 +161,19 @@ def _render(records: Sequence[_Record], form: Format, source_id: str) -> str:
             body = "\n".join(f"> {line}".rstrip() for line in content.splitlines())
         else:
             head, body = f"[{number}] {record.title}".rstrip(), content
-        parts.append("\n".join(part for part in (head, body, f"（{record.url}）" if record.url else "") if part))
-    return "\n\n".join(parts)
+        pieces.append("\n".join(part for part in (head, body, f"（{record.url}）" if record.url else "") if part))
+    return [*(f"{piece}\n\n" for piece in pieces[:-1]), pieces[-1]]
 
 
-def _as_json(records: Sequence[_Record], source_id: str) -> str:
-    shown = []
-    for record in records:
+def _json_pieces(records: Sequence[_Record], source_id: str) -> list[str]:
+    pieces = [f'{{"source": {json.dumps(source_id)}, "records": [']
+    for number, record in enumerate(records, 1):
         fields: dict[str, object] = {"title": record.title, "content": record.content, "url": record.url}
         if record.score is not None:
             fields["score"] = round(record.score, 4)
         if record.truncated:
             fields["truncated"] = True
-        shown.append({key: value for key, value in fields.items() if value != ""})
-    return json.dumps({"source": source_id, "records": shown}, ensure_ascii=False)
+        shown = {key: value for key, value in fields.items() if value != ""}
+        text = json.dumps(shown, ensure_ascii=False)
+        pieces.append((" " if number > 1 else "") + text + ("," if number < len(records) else "]}"))
+    return pieces
