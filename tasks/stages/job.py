@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from pydantic import ValidationError
 
@@ -75,6 +75,7 @@ class Job:
     more_result_files: tuple[str, ...] = ()
     traceparent: str = ""
     guard: Callable[[], None] = _no_guard
+    _known: dict[str, tuple[bytes, Shape]] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def payload(self) -> Payload:
@@ -172,7 +173,7 @@ class Job:
         if data is None:
             return False
         try:
-            read_artefact(data, SHAPES[name], self.task_id, name)
+            self._parsed(name, data, SHAPES[name])
         except PermanentError:
             return False
         return True
@@ -201,7 +202,14 @@ class Job:
                 en=f"{self.folder.path}/{name} is missing; replay the job",
                 zh=f"中间文件 {name} 丢失，需要重放任务",
             )
-        return read_artefact(data, shape, self.task_id, name)
+        return self._parsed(name, data, shape)
+
+    def _parsed(self, name: str, data: bytes, shape: type[S]) -> S:
+        """The artefact in these bytes; parsed once as long as they stay the same (a context takes milliseconds)."""
+        known = self._known.get(name)
+        if known is None or known[0] != data:
+            known = self._known[name] = (data, read_artefact(data, shape, self.task_id, name))
+        return cast("S", known[1])
 
 
 def failure_of(error: JobError) -> Failure:
