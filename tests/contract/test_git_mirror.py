@@ -51,6 +51,14 @@ def test_a_look_older_than_its_age_is_repeated(tmp_path: Path, server: GitServer
     mirror.close()
 
 
+def test_a_failed_look_is_not_believed_once_the_server_is_mended(server: GitServer, mirror: Mirror) -> None:
+    server.token, known = "revoked", server.token
+    with pytest.raises(PermanentError):
+        mirror.latest(fresh=False)
+    server.token = known
+    assert mirror.latest(fresh=False).commit == head_of(server)
+
+
 CROWD = """
 import sys, time
 from pathlib import Path

@@ -89,7 +89,9 @@ class Mirror:
         if not fresh and (known := self._known(oldest)) is not None and not known.code:
             return RemoteHead(known.branch, known.commit)
         with self._locked():
-            known = self._known(oldest) or self._look()
+            known = self._known(oldest)
+            if known is None or (known.code and known.at < asked):  # it may have been mended since
+                known = self._look()
         if error := known.error():
             raise error
         return RemoteHead(known.branch, known.commit)
