@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from tests.fakes_knowledge import Asked, Said, said, service, silent_service
 from worker.bootstrap_knowledge import KnowledgeShop
 from worker.cli import main
 from worker.clock import SystemClock
+from worker.counting import counted_mounts
+from worker.ops.doctor import AREAS
 from worker.ops.knowledge import calibration
 from worker.settings import Settings, SettingsError
 
@@ -281,3 +284,32 @@ def test_what_sources_may_take_from_the_environment_is_masked_everywhere(monkeyp
 
     assert {"tok7", "pw-77"} <= set(secrets)
     assert not {"https://kb.example.com", "not-ours-to-hide"} & set(secrets)
+
+
+@pytest.mark.parametrize(("mounts", "status"), [(MOUNTED, "fail"), ("pipelines: {}\n", "warn")])
+def test_doctor_names_the_variable_that_a_source_lacks(files: Any, mounts: str, status: str) -> None:
+    files("knowledge:\n" + source("a", "https://kb.example.com"), mounts)
+
+    checks = list(AREAS["knowledge"](Settings.load()))
+
+    assert [(check.status, check.cure) for check in checks if "KB_TOKEN" in check.found] == [
+        (status, "set KB_TOKEN for the workers")
+    ]
+
+
+def test_searches_are_counted_by_source_and_status(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KB_TOKEN", "s3cr3t-value")
+    counts: Counter[str] = Counter()
+
+    class Census:
+        def tally(self, more: dict[str, int]) -> None:
+            counts.update(more)
+
+    with service(said({"answer": "甲"})) as there:
+        files("knowledge:\n" + source("a", "http://127.0.0.1:1", "fallback: [b]") + source("b", there.url), MOUNTED)
+        mounts = counted_mounts(shop().mounts, Census())  # type: ignore[arg-type]  # only tally is used
+        gather("kb_query", "问", mounts, seconds_left=60)
+
+    assert counts["knowledge/UNAVAILABLE/a"] == 1
+    assert counts["knowledge/HIT/b"] == 1
+    assert {key.partition("/")[0] for key in counts} == {"knowledge", "knowledge_ms"}
