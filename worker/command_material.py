@@ -24,11 +24,12 @@ class FileOrCommand(click.Group):
         return super().parse_args(ctx, args)
 
 
-@click.group(cls=FileOrCommand)
+@click.group(cls=FileOrCommand, options_metavar="", subcommand_metavar="FILE [--json] | eval FILE [OPTIONS]")
 def material() -> None:
     """Material for the nodes of an outline.
 
-    `kbw material FILE` prints {material_content} for a payload or a file with `nodes` (JSON or YAML).
+    `kbw material FILE` prints {material_content} for a payload or a file with `nodes` (JSON or YAML); --json prints the
+    whole result.
     """
 
 

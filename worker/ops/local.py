@@ -253,7 +253,7 @@ def _readable(read: Callable[[], S]) -> S:
 
 
 def _artefact(path: Path, shape: type[S], payload: Payload) -> S:
-    return read_artefact(read_file(path, path.name), shape, payload.task_id, path.name)
+    return read_artefact(read_file(path, "file"), shape, payload.task_id, path.name)
 
 
 def _write(path: Path, body: bytes) -> None:
