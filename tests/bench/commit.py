@@ -3,9 +3,10 @@
     python -m tests.bench.commit --pages 1000 --writers 16 --seconds 20
 
 ``group``: waiting pages are drained into one commit and one push (``worker.adapters.kb_git.committer``).
-``retry``: every writer has its own clone, pulls, writes page, catalog and index, commits and pushes; refused, it starts
-again: the usual way to share a repository, written here from its description, with the plain ``git`` command.
-Both talk to the same git HTTP server in a process of its own; a writer hands in its next page when the last one is in.
+``retry``: every writer has its own clone, fetches, writes page, catalog and index, commits and pushes; refused, it
+starts again from the new head: correct, and slow. ``rebase`` and ``contents``: see ``tests.bench.other_ways``.
+All talk to the same server in a process of its own; a writer hands in its next page when the last one is in. Lost:
+pages reported as written that are not in tree and catalog, and pages in the tree that the catalog does not know.
 """
 
 from __future__ import annotations
@@ -37,12 +38,14 @@ from tasks.errors import TransientError
 from tasks.kb import index_page, qa_page
 from tasks.kb.catalog import entry_facts
 from tasks.ports import Change, RepoRef
+from tests.bench.other_ways import serve_contents, write_by_contents, write_by_rebase
 from worker.adapters.kb_git.committer import Committer
 from worker.adapters.kb_git.mirror import Mirrors
 from worker.clock import SystemClock
 from worker.demo.git_server import GitServer
 
 MAX_BATCH = 64
+WAYS = ("group", "contents", "rebase", "retry")
 WORDS = [
     "缓存", "组件", "响应式", "路由", "状态", "编译", "插槽", "指令",
     "渲染", "测试", "部署", "安全", "性能", "类型", "工具链", "生命周期",
@@ -94,7 +97,8 @@ def serve(root: str, pages: int, pipe: Connection) -> None:
     with GitServer(Path(root)) as server:
         server.create("team", "kb", content(pages))
         subprocess.run(["git", "-C", str(server.repo_path("team", "kb")), "repack", "-adq"], check=True)
-        pipe.send(server.url)
+        contents = serve_contents(server.repo_path("team", "kb"))
+        pipe.send((server.url, contents.server_address[1]))
         while True:
             try:
                 pipe.recv()
@@ -103,7 +107,7 @@ def serve(root: str, pages: int, pipe: Connection) -> None:
 
 
 @contextmanager
-def running_server(pages: int, folder: Path) -> Iterator[str]:
+def running_server(pages: int, folder: Path) -> Iterator[tuple[str, int]]:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=serve, args=(str(folder / "server"), pages, theirs))
@@ -235,6 +239,35 @@ def retry(url: str, folder: Path, writers: int, seconds: float) -> tuple[Tally, 
     return tally, closed_loop(writers, seconds, write, tally)
 
 
+def rebase(url: str, folder: Path, writers: int, seconds: float) -> tuple[Tally, float]:
+    """Everybody commits, pulls with rebase, pushes."""
+    tally = Tally()
+    remote = f"{url}/team/kb.git".replace("://", "://bot:demo-token@")
+    for writer in range(writers):
+        run_git(folder, "clone", "-q", remote, str(folder / f"clone-{writer}"))
+    stop = time.monotonic() + 2 * seconds
+
+    def write(writer: int, number: int) -> str | None:
+        made = change(writer, number).page
+        pushes = write_by_rebase(folder / f"clone-{writer}", made, index_entry, lambda: time.monotonic() < stop)
+        tally.pushes += abs(pushes)
+        return made.path if pushes > 0 else None
+
+    return tally, closed_loop(writers, seconds, write, tally)
+
+
+def contents(port: int, writers: int, seconds: float) -> tuple[Tally, float]:
+    """Everybody writes three files through the contents API."""
+    tally = Tally()
+
+    def write(writer: int, number: int) -> str | None:
+        made = change(writer, number).page
+        tally.pushes += 3
+        return made.path if write_by_contents(port, made, index_entry) else None
+
+    return tally, closed_loop(writers, seconds, write, tally)
+
+
 def run_git(folder: Path, *args: str) -> bool:
     done = subprocess.run(["git", "-C", str(folder), *args], capture_output=True, timeout=300)
     return done.returncode == 0
@@ -244,7 +277,7 @@ def run_git(folder: Path, *args: str) -> bool:
 
 
 def lost(url: str, folder: Path, paths: list[str]) -> int:
-    """Pages reported as written that are not both in the tree and in the catalog."""
+    """Pages that are in the tree only, or that were reported as written and are not in both tree and catalog."""
     check = folder / "check.git"
     run_git(folder, "clone", "-q", "--bare", f"{url}/team/kb.git".replace("://", "://bot:demo-token@"), str(check))
 
@@ -253,19 +286,23 @@ def lost(url: str, folder: Path, paths: list[str]) -> int:
 
     names = set(show("ls-tree", "-r", "-z", "--name-only", "main").decode().split("\0"))
     known = {page["path"] for page in json.loads(show("cat-file", "blob", "main:catalog.json"))["pages"]}
-    return sum(path not in names or path not in known for path in paths)
+    orphans = {name for name in names if name.startswith("qa/") and name not in known}
+    return len(orphans | {path for path in paths if path not in names or path not in known})
 
 
 def measure(name: str, pages: int, writers: int, seconds: float) -> None:
-    ways = {"group": group, "retry": retry}
-    with tempfile.TemporaryDirectory() as base, running_server(pages, Path(base)) as url:
+    ways = {"group": group, "retry": retry, "rebase": rebase}
+    with tempfile.TemporaryDirectory() as base, running_server(pages, Path(base)) as (url, port):
         before = cpu()
-        tally, spent = ways[name](url, Path(base), writers, seconds)
+        if name == "contents":
+            tally, spent = contents(port, writers, seconds)
+        else:
+            tally, spent = ways[name](url, Path(base), writers, seconds)
         used, done = cpu() - before, max(len(tally.paths), 1)
         waits = sorted(tally.waits) or [float("nan")]
         p99 = waits[min(len(waits) - 1, int(len(waits) * 0.99))]
         columns = [
-            f"{name:6} {pages:>7} pages {writers:>3} writers",
+            f"{name:8} {pages:>7} pages {writers:>3} writers",
             f"{len(tally.paths) / spent:8.2f} pages/s",
             f"p50 {statistics.median(waits):6.2f} s",
             f"p99 {p99:6.2f} s",
@@ -286,9 +323,9 @@ def main() -> int:
     parser.add_argument("--pages", type=int, default=1000, help="pages in the repository (1000, 10000, 100000)")
     parser.add_argument("--writers", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--only", choices=["group", "retry"])
+    parser.add_argument("--only", choices=WAYS, action="append", help="default: all")
     given = parser.parse_args()
-    for name in [given.only] if given.only else ["group", "retry"]:
+    for name in given.only or WAYS:
         measure(name, given.pages, given.writers, given.seconds)
     return 0
 
