@@ -107,6 +107,8 @@ def check_url(url: str, allowed: AllowedHosts) -> None:
         raise OutboundError("BAD_REQUEST", "the endpoint is no URL: mend config.endpoint") from error
     if parts.scheme not in ("https", "http") or not host:
         raise OutboundError("BAD_REQUEST", "the endpoint is no http(s) URL: mend config.endpoint")
+    if "@" in parts.netloc:
+        raise OutboundError("BAD_REQUEST", f"credentials in the endpoint at {host} are not sent: use config.headers")
     if any(ord(character) <= 32 or ord(character) > 126 for character in url):
         raise OutboundError("BAD_REQUEST", f"the endpoint at {host} holds characters that belong percent-encoded")
     if parts.scheme == "http" and not allowed.names(host, port):

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from tasks.knowledge.found import Status
 from tasks.stages.mounting import gather
 from tests.fakes_knowledge import Asked, Said, said, service, silent_service
+from tests.weknora_server import RETRIEVE_KEY, Base, WeknoraServer
 from worker.bootstrap_knowledge import KnowledgeShop
 from worker.cli import main
 from worker.clock import SystemClock
@@ -313,3 +314,54 @@ def test_searches_are_counted_by_source_and_status(files: Any, monkeypatch: pyte
     assert counts["knowledge/UNAVAILABLE/a"] == 1
     assert counts["knowledge/HIT/b"] == 1
     assert {key.partition("/")[0] for key in counts} == {"knowledge", "knowledge_ms"}
+
+
+# ---------------------------------------------------------------- WeKnora as a mounted source
+
+WEKNORA = """\
+knowledge:
+  - id: cards
+    provider_type: SEMANTIC_API
+    config:
+      endpoint: {url}
+      method: POST
+      timeout: 10
+      headers: {{X-API-Key: "{{{{env.KB_TOKEN}}}}"}}
+      adapter: weknora_rest
+      request: {{kb_id: 素材库, match_count: 2, vector_threshold: 0.1}}
+    injection: {{target_variable: context_knowledge}}
+"""
+CARD = {"standard_question": "找一条被当场刁难的素材", "answers": ["卡片原文：当场反转。"]}
+
+
+@pytest.mark.parametrize(
+    ("key", "base", "query", "status"),
+    [
+        (RETRIEVE_KEY, "素材库", "找一条被当场刁难的素材", Status.HIT),
+        (RETRIEVE_KEY, "素材库", "zzzz", Status.ZERO_HIT),
+        (RETRIEVE_KEY, "别的库", "找一条被当场刁难的素材", Status.KB_NOT_FOUND),
+        ("sk-wrong-0000", "素材库", "找一条被当场刁难的素材", Status.UNAUTHORIZED),
+        ("", "素材库", "找一条被当场刁难的素材", Status.MISCONFIGURED),
+    ],
+)
+def test_weknora_is_a_source_like_any_other(
+    files: Any, monkeypatch: pytest.MonkeyPatch, key: str, base: str, query: str, status: Status
+) -> None:
+    monkeypatch.setenv("KB_TOKEN", key)
+    with WeknoraServer() as server:
+        server.add(Base(base), CARD)
+        files(WEKNORA.format(url=server.url))
+        found = shop().source("cards").search(query)
+
+    assert found.status == status, found.detail
+    assert [hit.content for hit in found.hits] == (["卡片原文：当场反转。"] if status == Status.HIT else [])
+
+
+def test_weknora_is_called_only_where_allowed(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KB_TOKEN", RETRIEVE_KEY)
+    with WeknoraServer() as server:
+        files(WEKNORA.format(url=server.url))
+        monkeypatch.setenv("KBW_KNOWLEDGE_ALLOWED_HOSTS", "10.0.0.0/8")
+        found = shop().source("cards").search("问")
+
+    assert (found.status, server.calls) == (Status.MISCONFIGURED, [])

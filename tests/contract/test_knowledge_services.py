@@ -379,6 +379,13 @@ def test_no_detail_holds_a_secret_or_what_the_service_wrote(answer: Said) -> Non
     assert "s3cr3t" not in found.detail
 
 
+def test_credentials_in_the_endpoint_are_refused_rather_than_dropped() -> None:
+    found = ask("http://u:{{env.KB_T}}@127.0.0.1:1/x", env=environment(KB_T="s3cr3t-value"))
+
+    assert (found.status, "config.headers" in found.detail) == (Status.MISCONFIGURED, True)
+    assert "s3cr3t" not in found.detail
+
+
 def test_a_secret_with_a_line_break_cannot_add_a_header() -> None:
     with service(said({"answer": "甲"})) as there:
         found = ask(there.url, headers={"Authorization": "Bearer {{env.KB_T}}"}, env=environment(KB_T="a\r\nX-Evil: 1"))
