@@ -138,6 +138,20 @@ def test_an_answer_that_cites_what_was_never_read_is_refused(system: System) -> 
     assert system.result("query-c1-m1") is None
 
 
+def test_no_command_writes_over_what_it_reads(system: System) -> None:
+    file = saved(system, system.payload(1))
+    body = file.read_bytes()
+    (system.home / "link.json").symlink_to(file)
+    prepare = ("prepare", "--input", file, "--context-output")
+    apply = ("apply", "--input", file, *files(system.home, context="c", evidence="e", answer="a"), "--result-output")
+
+    refused = [kbw(system, *prepare, system.home / "link.json"), kbw(system, *apply, file)]
+
+    assert [result.exit_code for result in refused] == [1, 1]
+    assert all("name another output file" in result.stderr for result in refused)
+    assert file.read_bytes() == body
+
+
 def test_artefacts_of_another_task_are_refused(system: System) -> None:
     home, task, other = system.home, saved(system, system.payload(1)).name, saved(system, system.payload(2)).name
     kbw(system, "prepare", *files(home, input=other, context_output="c.json"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -152,11 +153,13 @@ def _runs_again(job: Job, pipeline: Pipeline, result: JsonObject, actor: str) ->
 
 def prepare(path: Path, context_output: Path, settings: Settings) -> Context:
     """Write ``context.json`` for a payload."""
+    _keep_apart(context_output, path)
     return _file_command(path, settings, context_output, _prepare)
 
 
 def fetch(path: Path, context: Path, selection: Path, evidence_output: Path, settings: Settings) -> Evidence:
     """Write ``evidence.json`` for a context and a selection, both as an agent or we wrote them."""
+    _keep_apart(evidence_output, path, context, selection)
 
     def work(opened: Opened, ports: Ports) -> Evidence:
         payload = opened.payload
@@ -176,6 +179,8 @@ def apply(
     path: Path, context: Path, evidence: Path, answer: Path, result_output: Path | None, settings: Settings
 ) -> Answered:
     """Check the answer, commit its QA page, write the result."""
+    if result_output is not None:
+        _keep_apart(result_output, path, context, evidence, answer)
     opened = open_payload(path, settings)
     payload, ports = opened.payload, opened.shop.ports(fresh_kb=True)
     reason = ""
@@ -254,6 +259,16 @@ def _readable(read: Callable[[], S]) -> S:
 
 def _artefact(path: Path, shape: type[S], payload: Payload) -> S:
     return read_artefact(read_file(path, "file"), shape, payload.task_id, path.name)
+
+
+def _keep_apart(output: Path, *inputs: Path) -> None:
+    """Refuse to write over what is read, however the path is spelt: a payload is the backend's own file."""
+    if os.path.realpath(output) in {os.path.realpath(path) for path in inputs}:
+        raise PermanentError(
+            Code.BAD_PAYLOAD,
+            en=f"{output} is an input of this command; name another output file",
+            zh=f"输出文件 {output.name} 同时是本命令的输入，请换一个文件名",
+        )
 
 
 def _write(path: Path, body: bytes) -> None:
