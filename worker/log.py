@@ -36,7 +36,8 @@ class _Formatter(logging.Formatter):
             if self._mask.text(text) == text:
                 return text
             return json.dumps(self._mask.value(line), ensure_ascii=False, default=self._text_of)
-        told = " ".join(f"{key}={value}" for key, value in fields.items() if value not in ("", None))
+        shown = {key: value for key, value in fields.items() if value not in ("", None) and key not in ("at", "event")}
+        told = " ".join(f"{key}={value}" for key, value in shown.items())
         text = f"{at} {record.levelname:<7} {record.getMessage()} {told}".rstrip()
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)

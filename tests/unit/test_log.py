@@ -55,6 +55,13 @@ def test_an_event_is_one_json_line_with_its_fields(capsys: pytest.CaptureFixture
     assert found["at"].endswith("Z")
 
 
+def test_a_line_for_people_says_time_and_event_once(capsys: pytest.CaptureFixture[str]) -> None:
+    fields = {"task_id": "query-1-2", "at": "2026-11-30T20:29:47Z", "event": "park", "ms": 7}
+    (line,) = lines(capsys, "text", lambda: log.info("park", extra={"kbw": fields}))
+
+    assert line.split(maxsplit=1)[1] == "INFO    park task_id=query-1-2 ms=7"
+
+
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_no_secret_is_logged_in_any_place(capsys: pytest.CaptureFixture[str], form: str) -> None:
     def work() -> None:
