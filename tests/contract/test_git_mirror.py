@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tasks.errors import Code, PermanentError
+from tasks.errors import Code, PermanentError, TransientError
 from tasks.ports import RepoRef
 from tests.git_world import (
     PAGES,
@@ -23,7 +25,7 @@ from worker.adapters.kb_git.git import (
     NULL_ID,
     Remote,
 )
-from worker.adapters.kb_git.mirror import Mirror, Mirrors
+from worker.adapters.kb_git.mirror import MAX_LOOSE, Mirror, Mirrors
 from worker.adapters.kb_git.snapshot import GitKbReader
 from worker.clock import SystemClock
 from worker.demo.git_server import GitServer
@@ -57,6 +59,14 @@ def test_a_failed_look_is_not_believed_once_the_server_is_mended(server: GitServ
         mirror.latest(fresh=False)
     server.token = known
     assert mirror.latest(fresh=False).commit == head_of(server)
+
+
+def test_a_cache_that_takes_no_file_is_told_by_its_setting_and_tried_again(mirror: Mirror) -> None:
+    mirror.path.with_name(f"{mirror.path.name}.json").mkdir()
+    with pytest.raises(TransientError, match="KBW_CACHE_DIR") as caught:
+        mirror.latest(fresh=True)
+    assert caught.value.code is Code.KB_UNREACHABLE
+    assert not list(mirror.path.parent.glob("*.tmp"))
 
 
 CROWD = """
@@ -281,3 +291,28 @@ def test_whether_the_token_may_push_is_known_without_pushing(tmp_path: Path, ser
     assert "GITEA_BOT_TOKEN" in mirrors.push_problem(RepoRef("team", name))
     assert (server.head("team", name), server.counts.pushes) == (before, 0)
     mirrors.close()
+
+
+def test_loose_objects_of_many_commits_are_packed_and_stay_readable(tmp_path: Path, server: GitServer) -> None:
+    mirror = Mirrors(tmp_path / "cache", server.url, "bot", TOKEN, SystemClock()).of(REPO)
+    head = mirror.latest(fresh=True).commit
+    assert not mirror.tidy()
+    blobs = []
+    while mirror.run(lambda repo: repo.loose_count()) < MAX_LOOSE:
+        data = b"%d" % len(blobs)
+        blobs.append((store_loose(mirror.path, data), data))
+    assert mirror.tidy()
+    assert mirror.run(lambda repo: repo.loose_count()) < MAX_LOOSE
+    assert all(mirror.run(lambda repo, blob=blob: repo.read(blob)) == data for blob, data in blobs)
+    assert mirror.run(lambda repo: repo.has(head))
+    mirror.close()
+
+
+def store_loose(repo: Path, data: bytes) -> str:
+    """A blob as git itself writes it, without a process."""
+    whole = b"blob %d\0" % len(data) + data
+    name = hashlib.sha1(whole).hexdigest()
+    target = repo / "objects" / name[:2] / name[2:]
+    target.parent.mkdir(exist_ok=True)
+    target.write_bytes(zlib.compress(whole))
+    return name

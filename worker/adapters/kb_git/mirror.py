@@ -175,13 +175,22 @@ class Mirror:
             return _Look()
 
     def _note(self, look: _Look) -> None:
+        """Raises ``KB_UNREACHABLE`` (transient) when the cache takes no file: a full disk is freed by someone."""
         target = self._beside(".json")
         temporary = self._beside(f".json.{self._clock.token(4)}.tmp")
-        with temporary.open("w") as file:
-            json.dump(asdict(look), file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
+        try:
+            with temporary.open("w") as file:
+                json.dump(asdict(look), file)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(target)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise TransientError(
+                Code.KB_UNREACHABLE,
+                en=f"{target} cannot be written: {error.strerror}; free or mend KBW_CACHE_DIR",
+                zh=f"本机知识库缓存暂时不可写（{error.strerror}），请检查 KBW_CACHE_DIR。",
+            ) from error
 
     # ------------------------------------------------------------ the folder
 
