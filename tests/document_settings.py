@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from worker.settings import _AREAS
+from worker.setting_areas import AREAS
 
 TARGET = Path(__file__).resolve().parents[1] / "config" / "kbw.toml"
 HEAD = """\
@@ -20,7 +20,7 @@ HEAD = """\
 def documented() -> str:
     """The whole file: each setting below its meaning, by area."""
     lines = [HEAD]
-    for area in _AREAS.values():
+    for area in AREAS.values():
         lines.append(f"# ---- {area.__doc__}\n")
         for field in area.model_fields.values():
             default = "" if isinstance(field.default, SecretStr) else field.default

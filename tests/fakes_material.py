@@ -16,7 +16,7 @@ from tasks.knowledge.material import MaterialRules
 from tasks.ports import KnowledgeMounts, MaterialDesk, ModelCall, Ports
 from tests.fakes import World
 from worker.material_rules import load_material_rules
-from worker.settings import MaterialSettings
+from worker.setting_areas import MaterialSettings
 
 CONFIG = Path(__file__).resolve().parents[1] / "config"
 CARD = (

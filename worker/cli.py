@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import click
 
 from worker import __version__
-from worker.command import AS_JSON, STATES, duration, fail, settings_with_logging, told
-from worker.command_kb import KB_COMMANDS
-from worker.command_knowledge import knowledge
-from worker.command_material import MATERIAL_COMMANDS
-from worker.command_operator import OPERATOR_COMMANDS
+from worker.commands.kb import KB_COMMANDS
+from worker.commands.knowledge import knowledge
+from worker.commands.material import MATERIAL_COMMANDS
+from worker.commands.operator import OPERATOR_COMMANDS
+from worker.commands.shared import AS_JSON, STATES, duration, fail, settings_with_logging, told
 
 if TYPE_CHECKING:
     from worker.ops.local import Answered

@@ -11,7 +11,8 @@ from tasks.knowledge.degrade import OnZero, read_matrix
 from tasks.knowledge.leak import CardLabels
 from tasks.knowledge.material import SETUPS, MaterialRules
 from tasks.knowledge.question import FUNCTIONS, WordLists, read_words
-from worker.settings import MaterialSettings, SettingsError
+from worker.setting_areas import MaterialSettings
+from worker.settings import SettingsError
 
 RULES = "material.yaml"
 ABSTRACT, TRACK = "abstract_words.txt", "track_words.txt"

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.weknora_server import RETRIEVE_KEY, Base, WeknoraServer
-from worker.command import OperationFailedError
+from worker.ops.failure import OperationFailedError
 from worker.ops.material_eval import evaluate_file
 from worker.settings import Settings
 

@@ -12,9 +12,9 @@ from tasks.ports import Claim
 from tasks.restore import answered_record
 from tests.fakes import REPO, FailingAt, World, payload
 from tests.fakes_kb_reader import FakeKbReader
-from worker.command import OperationFailedError
 from worker.ops.control import cancel, gate_of
 from worker.ops.desk import Desk
+from worker.ops.failure import OperationFailedError
 from worker.ops.replay import ReplayOrder, ask_for_yes, replay
 
 TASK = "query-c1-m1"

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tasks.contract.answer import Answer
 from tasks.contract.context import AttachmentFault, AttachmentView, Context, Conversation, KbView, Limits
 from tasks.contract.evidence import Evidence, EvidencePage
-from tasks.contract.pages import PageCard, PageFacts, SourceTrace
 from tasks.contract.knowledge import NodeKnowledge
+from tasks.contract.pages import PageCard, PageFacts, SourceTrace
 from tasks.contract.payload import AnswerPolicy, HistoryMessage, Team
 from tasks.contract.result import Result
 from tasks.contract.selection import MissingPage, PageSelection

@@ -10,8 +10,8 @@ import click
 
 from tasks.registry import QUEUES
 from worker.bootstrap import workshop
-from worker.command import OperationFailedError
 from worker.ops.desk import Desk, open_desk
+from worker.ops.failure import OperationFailedError
 from worker.settings import Settings
 
 TOLD = {

@@ -14,9 +14,9 @@ from tasks.ports import Record
 from tasks.rules.explain import explain
 from worker.adapters.job_store.dead_stream import DeadEntry, DeadStream
 from worker.bootstrap import Workshop, workshop
-from worker.command import OperationFailedError
 from worker.ops.choosing import SCANNED, Choice
 from worker.ops.desk import Desk, open_desk
+from worker.ops.failure import OperationFailedError
 from worker.ops.inspect import show_job
 from worker.ops.replay import Replay, ReplayOrder, ask_for_yes, replay, tell_replays
 from worker.settings import Settings

@@ -35,7 +35,7 @@ from tasks.knowledge.faq_files import CardFileError, read_cards
 from worker.adapters.weknora.rest import Base, WeknoraRest
 from worker.adapters.weknora.results import WeknoraFault
 from worker.bootstrap import Workshop
-from worker.command import OperationFailedError
+from worker.ops.failure import OperationFailedError
 from worker.ops.faq_import import EXPORT_S, REQUEST_S, FaqImport, ImportJournal, base_lock
 from worker.paths import write_atomic
 from worker.settings import Settings

@@ -23,7 +23,7 @@ from tasks.knowledge.found import Status
 from tasks.ports import Clock
 from worker.adapters.weknora.rest import Base, WeknoraRest
 from worker.adapters.weknora.results import WeknoraFault
-from worker.command import OperationFailedError
+from worker.ops.failure import OperationFailedError
 
 REQUEST_S, EXPORT_S = 60.0, 300.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 10.0

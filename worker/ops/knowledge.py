@@ -18,9 +18,9 @@ from tasks.knowledge.spec import KnowledgeSpec
 from tasks.ports import KnowledgeSource
 from worker.bootstrap_knowledge import KnowledgeShop
 from worker.clock import SystemClock
-from worker.command import OperationFailedError
 from worker.knowledge_config import checked_files
 from worker.masking import SecretMask
+from worker.ops.failure import OperationFailedError
 from worker.settings import Settings
 
 PROBE_QUERY = "测试 test"

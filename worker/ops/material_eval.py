@@ -22,7 +22,7 @@ from tasks.knowledge.material import MaterialRules, card_number
 from tasks.knowledge.question import mirror_question
 from tasks.ports import MaterialSource
 from worker.bootstrap import Workshop
-from worker.command import OperationFailedError
+from worker.ops.failure import OperationFailedError
 from worker.ops.material import read_nodes
 from worker.paths import write_atomic
 from worker.settings import Settings

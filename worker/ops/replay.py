@@ -21,9 +21,9 @@ from tasks.recovery import read_history, stands_at
 from tasks.registry import pipeline_of
 from tasks.stages.job import PAYLOAD, RESULT, Job
 from worker.bootstrap import workshop
-from worker.command import OperationFailedError
 from worker.ops.choosing import Choice, chosen
 from worker.ops.desk import Desk, open_desk
+from worker.ops.failure import OperationFailedError
 from worker.settings import Settings
 
 MANY = 20

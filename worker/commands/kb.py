@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from worker.command import AS_JSON, settings_with_logging, told
+from worker.commands.shared import AS_JSON, settings_with_logging, told
 
 
 @click.command()

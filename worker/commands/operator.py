@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from worker.command import AS_JSON, duration, settings_with_logging, told
+from worker.commands.shared import AS_JSON, duration, settings_with_logging, told
 
 IDS = click.argument("task_ids", metavar="[ID]...", nargs=-1)
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would be done, change nothing.")

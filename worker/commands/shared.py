@@ -12,14 +12,11 @@ from typing import Any
 import click
 
 from tasks.errors import Code, JobError, StoreUnavailableError
+from worker.ops.failure import OperationFailedError
 from worker.settings import Settings, SettingsError
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 STATES = ("queued", "running", "parked", "done", "failed", "cancelled")
-
-
-class OperationFailedError(Exception):
-    """The operation was understood and failed; the text says why and what to do."""
 
 
 def told(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from worker.command import AS_JSON, settings_with_logging, told
+from worker.commands.shared import AS_JSON, settings_with_logging, told
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 

@@ -1,0 +1,1 @@
+"""The arguments of groups of commands; ``worker/cli.py`` puts them together, ``worker/ops`` does the work."""
