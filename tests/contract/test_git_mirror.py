@@ -69,12 +69,6 @@ def test_a_cache_that_takes_no_file_is_told_by_its_setting_and_tried_again(mirro
     assert not list(mirror.path.parent.glob("*.tmp"))
 
 
-def test_a_page_of_a_proxy_does_not_pass_for_an_empty_repository(server: GitServer, mirror: Mirror) -> None:
-    server.faults.status = 200
-    with pytest.raises(TransientError, match="not as a git server"):
-        mirror.latest(fresh=True)
-
-
 CROWD = """
 import sys, time
 from pathlib import Path

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from tasks.errors import Code, PermanentError
-from worker.adapters.kb_git.process import Done, GitProcess
+from worker.adapters.kb_git.process import GitProcess
 from worker.adapters.kb_git.remote import Remote
 
 _HEX = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\Z")
@@ -51,13 +51,11 @@ def remote_head(remote: Remote, limits: GitLimits | None = None) -> RemoteHead:
     """
     limits = limits or GitLimits()
     args = ["ls-remote", "--quiet", "--symref", "--", remote.url, "HEAD", "refs/heads/*"]
-    process = GitProcess(remote, None)
-    done = process.run(args, limits.lookup_s)
+    done = GitProcess(remote, None).run(args, limits.lookup_s)
     if done.status != 0:
         raise remote.error(done.stderr)
     heads, head = _advertised(done.text)
     if not heads:
-        _check_speaks_git(remote, process.run(args, limits.lookup_s, env={"GIT_TRACE_PACKET": "1"}))
         return RemoteHead("", "")
     branch = next((name for name in (head, "main", "master") if name in heads), None)
     if branch is None and len(heads) == 1:
@@ -69,15 +67,6 @@ def remote_head(remote: Remote, limits: GitLimits | None = None) -> RemoteHead:
             zh=f"知识库 {remote.name} 没有默认分支，请在 {remote.host} 上设置默认分支。",
         )
     return RemoteHead(branch, heads[branch])
-
-
-def _check_speaks_git(remote: Remote, traced: Done) -> None:
-    """An empty body or a proxy's login page reads as a dumb server without branches: it must not pass for an empty KB.
-
-    Raises ``KB_UNREACHABLE`` unless the server sent packets of git's own protocol.
-    """
-    if "packet:" not in traced.stderr:
-        raise remote.unreachable("it answers, but not as a git server (a proxy or login page?); check GITEA_URL")
 
 
 def _advertised(text: str) -> tuple[dict[str, str], str]:
