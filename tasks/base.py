@@ -150,10 +150,11 @@ def settle(fleet: Fleet, pipeline: Pipeline, step: Step, claim: Claim, job: Job,
     if step.calls_model and error.code == Code.MODEL_UNREACHABLE:
         fleet.health.report(fleet.ports.model.endpoint, ok=False)
     publishing = step is pipeline.last
-    if isinstance(error, TransientError) and (publishing or claim.attempt < claim.max_attempts):
+    away = error.code == Code.RESULT_DIR_MISSING  # an unmounted share comes back: only the deadline ends this wait
+    if isinstance(error, TransientError) and (publishing or away or claim.attempt < claim.max_attempts):
         delay = delay_before_retry(error, claim.attempt, chance(fleet.ports.clock))
         note(job, claim, "park", code=error.code, reason=error.en, ms=round(delay * 1000))
-        fleet.jobs.park(claim, delay, error.code, error.en)
+        fleet.jobs.park(claim, delay, error.code, error.en, counted=publishing or not away)
     elif publishing and job.failure is None and job.folder.read(RESULT) is None:
         job.failure = failure_of(error)  # no result could be made of what the job has: then one that says so
         try:

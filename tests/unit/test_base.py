@@ -280,6 +280,20 @@ def test_a_result_folder_that_is_missing_is_waited_for_however_long_it_takes() -
     assert world.record(TASK).state == "done"
 
 
+def test_a_result_folder_that_is_missing_from_the_start_costs_no_attempt() -> None:
+    world = World()
+    world.sink.missing.add(f"results/{TASK}.json")
+    world.accept(payload())
+
+    world.settle(patience_s=300.0)
+
+    assert (world.record(TASK).state, world.record(TASK).stage) == ("parked", "prepare")
+    assert world.model.calls == []
+    world.sink.missing.clear()
+    world.settle(patience_s=60.0)
+    assert world.record(TASK).state == "done"
+
+
 def test_a_result_path_that_is_forbidden_fails_the_job_before_it_costs_anything() -> None:
     world = World()
     world.sink.forbidden.add(f"results/{TASK}.json")
