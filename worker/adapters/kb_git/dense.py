@@ -30,6 +30,9 @@ _CODE = re.compile(r"^(`{3,}|~{3,}).*?^\1", re.DOTALL | re.MULTILINE)
 _MARKS = re.compile(r"<[^<>]{1,200}>|\{#[^{}]*\}|[`*#>|]+|\]\([^()\s]*\)")
 _SPACE = re.compile(r"\s+")
 
+Wanted = Sequence[tuple[str, Callable[[], str]]]
+"""Blob ids, each with how to get its text."""
+
 log = logging.getLogger("kbw.kb.dense")
 
 
@@ -96,7 +99,7 @@ class Vectors:
         best = np.argpartition(-scores, min(count, len(known)) - 1)[:count]
         return [known[int(row)] for row in best[np.argsort(-scores[best], kind="stable")]]
 
-    def fill_later(self, wanted: Callable[[], Sequence[tuple[str, Callable[[], str]]]]) -> None:
+    def fill_later(self, wanted: Callable[[], Wanted]) -> None:
         """Fill in the background, unless it is being done: ``wanted`` gives blob ids, each with how to get its text."""
         with self._guard:
             if self._filler is not None and self._filler.is_alive():
@@ -104,7 +107,7 @@ class Vectors:
             self._filler = threading.Thread(target=self._try_to_fill, args=(wanted,), name="kbw-dense", daemon=True)
             self._filler.start()
 
-    def fill(self, wanted: Sequence[tuple[str, Callable[[], str]]]) -> int:
+    def fill(self, wanted: Wanted) -> int:
         """Add what is missing, some pages at a time; how many. Another process may be at it: then nothing is done."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._lock.held() as is_ours:
@@ -143,7 +146,7 @@ class Vectors:
             with self._vectors.open("r+b") as file:
                 file.truncate(rows * SIZE)
 
-    def _try_to_fill(self, wanted: Callable[[], Sequence[tuple[str, Callable[[], str]]]]) -> None:
+    def _try_to_fill(self, wanted: Callable[[], Wanted]) -> None:
         try:
             self.fill(wanted())
         except Exception as error:  # noqa: BLE001  # an extra: the search goes on without it, and says so

@@ -228,19 +228,21 @@ class GitSnapshot:
             ) from error
 
     def _near(self, generation: Generation, query: ranking.Query, question: str, limit: int) -> list[Found]:
-        """Pages near the question by meaning; none while too few pages have a vector, which is then mended."""
+        """Pages near the question by meaning; none while too few have a vector: the others get theirs meanwhile."""
         if self._vectors is None or not generation.manifest.size or limit <= 0:
             return []
         if not self._has_vectors:
-            known = set(self._vectors.known())
-            missing = [page for page in generation.index.all_pages() if page.blob not in known]
-            self._has_vectors = len(missing) <= (1 - ENOUGH) * generation.manifest.size
-            if missing:
-                self._vectors.fill_later(lambda: [(page.blob, partial(self._gist, page)) for page in missing])
+            self._vectors.fill_later(lambda: self._without_vector(generation))
+            self._has_vectors = len(self._vectors.known()) >= ENOUGH * generation.manifest.size
             if not self._has_vectors:
                 return []
         near = self._vectors.nearest(question, 8 * limit)
         return ranking.fitting(generation.index.of_blobs(near), query, limit)
+
+    def _without_vector(self, generation: Generation) -> list[tuple[str, Callable[[], str]]]:
+        known = set(self._vectors.known()) if self._vectors else set()
+        missing = {page.blob: page for page in generation.index.all_pages() if page.blob not in known}
+        return [(blob, partial(self._gist, page)) for blob, page in missing.items()]
 
     def _gist(self, page: IndexedPage) -> str:
         data = self._mirror.run(lambda repo: next(read_blobs(repo, [page.blob])))
