@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -360,3 +361,27 @@ def test_trouble_of_the_machine_is_no_damage_of_the_mirror(repo: BareRepo, reaso
 
 def test_error_texts_have_no_line_breaks(remote: Remote) -> None:
     assert not re.search(r"[\r\n\t]", remote.redact("a\n\tb\r\nc"))
+
+
+class _LoginPage(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.server.page)  # type: ignore[attr-defined]
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("page", [b"", b"<html>Sign in</html>"])
+def test_a_login_page_is_no_empty_knowledge_base(page: bytes) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _LoginPage)
+    server.page = page  # type: ignore[attr-defined]
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    try:
+        with pytest.raises(TransientError, match="not as a git server") as caught:
+            remote_head(Remote(f"http://127.0.0.1:{server.server_address[1]}/team/kb.git", "bot", "secret-token"))
+        assert caught.value.code == Code.KB_UNREACHABLE
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -56,6 +56,7 @@ def remote_head(remote: Remote, limits: GitLimits | None = None) -> RemoteHead:
         raise remote.error(done.stderr)
     heads, head = _advertised(done.text)
     if not heads:
+        _check_speaks_git(remote, args, limits)
         return RemoteHead("", "")
     branch = next((name for name in (head, "main", "master") if name in heads), None)
     if branch is None and len(heads) == 1:
@@ -67,6 +68,16 @@ def remote_head(remote: Remote, limits: GitLimits | None = None) -> RemoteHead:
             zh=f"知识库 {remote.name} 没有默认分支，请在 {remote.host} 上设置默认分支。",
         )
     return RemoteHead(branch, heads[branch])
+
+
+def _check_speaks_git(remote: Remote, args: list[str], limits: GitLimits) -> None:
+    """Tell an empty repository from a login page: to git, any answer 200 is a server of the old kind without branches.
+
+    Only a server that speaks the protocol leaves packets in the trace; they hold no header, so no token.
+    """
+    done = GitProcess(remote, None).run(args, limits.lookup_s, env={"GIT_TRACE_PACKET": "1"})
+    if "packet:" not in done.stderr:
+        raise remote.unreachable("it answers, but not as a git server (a login page or a proxy?); check GITEA_URL")
 
 
 def _advertised(text: str) -> tuple[dict[str, str], str]:

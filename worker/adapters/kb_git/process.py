@@ -141,7 +141,13 @@ class GitProcess:
         where = [f"--git-dir={self._path}"] if self._path else []
         settings = {**_CONFIG, **self._remote.config(), **config}
         handle = self._git.execute(
-            [*_CLEAN, git.Git.GIT_PYTHON_GIT_EXECUTABLE, "--no-pager", *where, *args],
+            [
+                *(part for part in _CLEAN if part.removeprefix("-u") not in env),
+                git.Git.GIT_PYTHON_GIT_EXECUTABLE,
+                "--no-pager",
+                *where,
+                *args,
+            ],
             istream=subprocess.PIPE if wants_input else None,
             as_process=True,
             env={**_ENVIRONMENT, "GIT_ALLOW_PROTOCOL": self._remote.protocol, **_config_environment(settings), **env},
