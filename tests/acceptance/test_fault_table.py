@@ -224,6 +224,7 @@ def test_a_worker_that_slept_over_its_lease_comes_back_without_effect(staff: Sta
 
 
 @pytest.mark.chaos
+@pytest.mark.timeout(900)
 def test_a_rolling_restart_of_all_workers_under_a_load_of_200_jobs(staff: Staff) -> None:
     payloads = [staff.system.payload(f"deploy{number}") for number in range(200)]
     task_ids = [payload["taskId"] for payload in payloads]
