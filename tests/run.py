@@ -34,10 +34,12 @@ def main(arguments: list[str]) -> int:
     failed = [] if marks or others else [name for name, command in CHECKS if not run(name, command, environment)]
     expression = " or ".join(marks) if marks else "not chaos and not soak and not openclaw"
     selection = [] if "-m" in others else ["-m", expression]
+    # most tests wait for processes: three at a time halve the run; a file stays together, it shares what it started
+    spread = [] if marks or others else ["-n", "3", "--dist", "loadfile"]
     if failed:  # told before the tests, so that pytest's own summary is the last line
         print(f"kbw test: not clean: {', '.join(failed)}; the run will count as failed", file=sys.stderr)
     tests = subprocess.run(
-        [sys.executable, "-m", "pytest", *selection, *others], cwd=ROOT, env=environment, check=False
+        [sys.executable, "-m", "pytest", *selection, *spread, *others], cwd=ROOT, env=environment, check=False
     )
     return tests.returncode or (1 if failed else 0)
 
