@@ -14,6 +14,7 @@ from tasks.ports import Claim, JobStore, JobSweep
 
 log = logging.getLogger("kbw.job")
 
+IDLE_S = 10.0
 FRESH_S = 1.0
 """A lease that was confirmed so lately is not asked for again: the checkpoint after it is a compare-and-set anyway."""
 
@@ -72,7 +73,7 @@ class KeptLeases:
 
 
 class LeaseKeeper:
-    """One background thread a process, started with the first lease, that renews all of them four times in ``lease_s``.
+    """One background thread a process, while there are leases, that renews all of them four times in ``lease_s``.
 
     ``lease_s`` in seconds; ``now`` is a monotonic clock; ``worker`` is the owner of named locks.
     """
@@ -121,7 +122,9 @@ class LeaseKeeper:
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._kept)
+                if not self._changed.wait_for(lambda: self._kept, IDLE_S):
+                    self._thread = None  # the next lease starts another one: nobody has to end this thread
+                    return
             self._tick.wait(self.lease_s / 4)
             for leases in self._in_hand():
                 try:

@@ -44,7 +44,7 @@ def system(tmp_path_factory: pytest.TempPathFactory, weknora: WeknoraServer) -> 
     settings = {
         "KBW_WEKNORA_URL": weknora.url,
         "KBW_WEKNORA_API_KEY": RETRIEVE_KEY,
-        "KBW_WEKNORA_TIMEOUT_S": "1.5",
+        "KBW_WEKNORA_TIMEOUT_S": "4",
         "HTTP_PROXY": "http://127.0.0.1:9",
         "http_proxy": "http://127.0.0.1:9",
     }
@@ -91,7 +91,7 @@ def test_empty(system: System, weknora: WeknoraServer, base: Base) -> None:
 
 
 def test_slow(system: System, weknora: WeknoraServer) -> None:
-    with weknora.trapped(hang_s=4.0):
+    with weknora.trapped(hang_s=12.0):
         result = result_of(system, "slow")
     assert (result["success"], result["materialContent"]) == (True, OFF)
     assert result["degraded"] == [{"stage": "find", "source": "weknora", "status": "TIMEOUT"}]

@@ -569,7 +569,7 @@ def test_a_squashed_history_that_still_holds_the_page_gets_no_second_commit(git:
 def test_two_writers_and_a_foreign_pusher_lose_nothing(git: GitRig) -> None:
     """Two machines with 20 pages each, in batches, while a person pushes pages and catalog entries of their own."""
     writers = [git.another("a"), git.another("b")]
-    stop, foreign = threading.Event(), []
+    stop, pushed, foreign = threading.Event(), threading.Event(), []
 
     def someone_else() -> None:
         clone = git.cache / "person"
@@ -590,10 +590,12 @@ def test_two_writers_and_a_foreign_pusher_lose_nothing(git: GitRig) -> None:
             run("-c", "user.name=p", "-c", "user.email=p@x", "commit", "-qm", "person")
             if run("push", "-q").returncode == 0:
                 foreign.append(path)
+                pushed.set()
             stop.wait(0.3)
 
     person = threading.Thread(target=someone_else)
     person.start()
+    assert pushed.wait(60), "the person could not push before anybody else did"
     try:
         with ThreadPoolExecutor(2) as pool:
             receipts = [
@@ -604,7 +606,6 @@ def test_two_writers_and_a_foreign_pusher_lose_nothing(git: GitRig) -> None:
         person.join()
     files, found = git.files(), entries(git.files())
     assert len({receipt.path for receipt in receipts}) == 40
-    assert foreign
     for path in [*(receipt.path for receipt in receipts), *foreign]:
         assert path in files
         assert path in found
