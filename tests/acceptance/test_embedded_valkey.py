@@ -313,6 +313,27 @@ def test_the_guard_warns_without_persistence_and_refuses_when_told_to(make: Make
         check_server(client, require_persistence=True)
 
 
+@pytest.mark.parametrize(("setting", "value"), [("appendonly", "no"), ("maxmemory-policy", "allkeys-lru")])
+def test_no_worker_starts_on_a_server_that_may_lose_records(
+    make: Make, tmp_path: Path, setting: str, value: str
+) -> None:
+    server = make()
+    address = server.start()
+    client_of(server).config_set(setting, value)
+    (tmp_path / "shared").mkdir()
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+        "KBW_REDIS_URL": address.url,
+        "OPENCLAW_SHARED_DIR": str(tmp_path / "shared"),
+    }
+    command = [sys.executable, "-P", "-m", "worker.cli", "worker", "--class", "io"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert f"CONFIG SET {setting}" in done.stderr
+    assert address.password not in done.stderr
+
+
 def test_the_guard_goes_on_where_info_is_forbidden(make: Make) -> None:
     server = make()
     address = server.start()

@@ -147,7 +147,7 @@ def _redis(settings: Settings) -> Iterator[Check]:
             yield Check("redis", "fail", error.en, error.cure)
             return
     try:
-        for warning in check_server(shop.records.client):
+        for warning in check_server(shop.records.client, require_persistence=True):
             yield Check("redis", "warn", warning)
         yield Check("redis", "ok", "answers, keeps its data, evicts nothing")
     except SettingsError as error:

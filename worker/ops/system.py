@@ -160,7 +160,7 @@ def put_back_lost_jobs(shop: Workshop) -> None:
 def check_records(shop: Workshop) -> None:
     """Refuse, clearly, a server that may drop records. Raises :class:`SettingsError`."""
     try:
-        for warning in check_server(shop.records.client):
+        for warning in check_server(shop.records.client, require_persistence=True):
             log.warning("redis.warning", extra={"kbw": {"reason": warning}})
     except ServerFaultError as error:
         raise SettingsError(str(error)) from error
