@@ -110,12 +110,13 @@ def submit(file: Path, *, wait: bool, as_json: bool) -> None:
 def run(payload: Path) -> None:
     """Run one payload here and now, without Redis or workers.
 
-    A job that `run` began and that failed is run again from the stage that failed. The last line on standard output is
+    Each stage is told on standard error as it goes. A job that `run` began and that failed is run again from the stage
+    that failed. The last line on standard output is
     {"success": …, "resultFile": "…"}; why a job failed is on standard error.
     """
     from worker.ops import local
 
-    say_result(lambda: local.run(payload, settings_with_logging("WARNING")))
+    say_result(lambda: local.run(payload, settings_with_logging("INFO")))
 
 
 @main.command()
