@@ -397,7 +397,9 @@ def test_modes_links_and_submodules_of_others_stay(git: GitRig, tmp_path: Path) 
     where = git.server.repo_path(REPO.owner, REPO.name)
 
     def raw(*args: str, data: str = "") -> str:
-        done = subprocess.run(["git", "-C", str(where), *args], input=data, text=True, capture_output=True, check=True)
+        person = ["-c", "user.name=p", "-c", "user.email=p@x"]  # a bare machine has no git identity
+        command = ["git", "-C", str(where), *person, *args]
+        done = subprocess.run(command, input=data, text=True, capture_output=True, check=True)
         return done.stdout.strip()
 
     link = raw("hash-object", "-w", "--stdin", data="catalog.json")
