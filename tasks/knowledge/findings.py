@@ -22,8 +22,3 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.level} {self.code} {self.where}: {self.message} → {self.cure}"
-
-
-def errors_in(findings: list[Finding]) -> list[Finding]:
-    """Those that keep the file from being used."""
-    return [finding for finding in findings if finding.level == "error"]

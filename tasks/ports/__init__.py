@@ -74,7 +74,6 @@ class Ports:
     """The file commands look the remote's head up now; workers at most 2 s ago."""
     session_mode: Literal["task", "stage", "attempt"] = "task"
     model_timeout_s: float = 300.0
-    bot_name: str = "kbw"
     material: MaterialDesk | None = None
     knowledge: KnowledgeMounts = field(default_factory=KnowledgeMounts)
 

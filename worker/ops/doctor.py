@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from tasks.ports import RepoRef
 from worker.adapters.job_store.binary import find_binary
 from worker.adapters.job_store.faults import ServerFaultError
 from worker.adapters.job_store.guard import check_server
+from worker.adapters.kb_git.process import MIN_GIT, git_version
 from worker.bootstrap import Workshop, workshop
 from worker.knowledge_config import checked_files
 from worker.settings import Settings, SettingsError, source_variable
@@ -27,9 +27,6 @@ from worker.settings import Settings, SettingsError, source_variable
 MARKS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
 PROBE = "找一条 探测 探测 探测问题 的 钩子 型事件素材"
 """What the check of material retrieval asks for: nothing is found, or something is, both are an answer."""
-
-OLDEST_GIT = (2, 31)
-"""Configuration by GIT_CONFIG_COUNT, which keeps the token out of argument lists, came with git 2.31."""
 
 
 @dataclass(frozen=True)
@@ -75,16 +72,13 @@ def print_settings(settings: Settings, *, as_json: bool) -> int:
 
 
 def _git(_settings: Settings) -> Iterator[Check]:
-    found = shutil.which("git")
-    if found is None:
+    if shutil.which("git") is None:
         yield Check("git", "fail", "git is not on the PATH", "apt-get install -y git")
         return
-    text = subprocess.run(  # noqa: S603 - the git on the PATH
-        [found, "--version"], capture_output=True, text=True, timeout=10, check=False
-    ).stdout.strip()
-    numbers = tuple(int(part) for part in text.split()[2].split(".")[:2])
-    fine = numbers >= OLDEST_GIT
-    yield Check("git", "ok" if fine else "fail", text, "" if fine else "install git 2.31 or newer")
+    version, needed = git_version(), ".".join(map(str, MIN_GIT))
+    fine = version >= MIN_GIT
+    text = f"git version {'.'.join(map(str, version))}"
+    yield Check("git", "ok" if fine else "fail", text, "" if fine else f"install git {needed} or newer")
 
 
 def _knowledge_base(settings: Settings) -> Iterator[Check]:
