@@ -138,16 +138,13 @@ def descriptors(world: World) -> dict[int, tuple[str, int]]:
     return {p.pid: (p.role, p.descriptors()) for p in processes_of(world.system.home)}
 
 
-def grown(before: dict[int, tuple[str, int]], after: dict[int, tuple[str, int]], allowed: int = 2) -> list[str]:
-    """Processes that live on and have more descriptors open than before."""
-    return [
-        f"{role} {pid}: {before[pid][1]} descriptors became {number}: {_targets(pid)}"
-        for pid, (role, number) in after.items()
-        if pid in before and number > before[pid][1] + allowed
-    ]
+def grown(before: dict[int, tuple[str, int]], after: dict[int, tuple[str, int]]) -> dict[int, tuple[str, int]]:
+    """Those of ``before`` that live on and have more descriptors open now."""
+    return {pid: now for pid, now in after.items() if pid in before and now[1] > before[pid][1]}
 
 
-def _targets(pid: int) -> str:
+def targets(pid: int) -> str:
+    """What the descriptors of a process lead to, counted."""
     counts: Counter[str] = Counter()
     for link in (PROC / str(pid) / "fd").glob("*"):
         try:
