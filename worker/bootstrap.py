@@ -37,7 +37,7 @@ from worker.adapters.weknora.mcp_session import McpServer, McpSession
 from worker.adapters.weknora.rest import WeknoraRest
 from worker.bootstrap_knowledge import KnowledgeShop
 from worker.clock import SystemClock
-from worker.counting import CountedModel, CountedWriter, counted_mounts
+from worker.counting import CountedModel, CountedWriter, counted_material, counted_mounts
 from worker.gauges import Gauges
 from worker.intake.message import MessageIntake
 from worker.intake.refusal import Refusals
@@ -360,6 +360,7 @@ class Workshop:
             model=CountedModel(ports.model, census),
             writer=CountedWriter(ports.writer, census),
             knowledge=counted_mounts(ports.knowledge, census),
+            material=ports.material and counted_material(ports.material, census),
         )
         return Fleet(
             ports=counted,

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tasks.contract.knowledge import KnowledgeView, SourceUse
 from tasks.contract.outcome import Receipt
 from tasks.errors import JobError, StoreUnavailableError
-from tasks.knowledge.found import Found
+from tasks.knowledge.found import Found, Status
 from tasks.ports import (
     Change,
     JobCensus,
     KbWriter,
     KnowledgeMounts,
     KnowledgeSource,
+    MaterialDesk,
     ModelCall,
     ModelDriver,
     RawReply,
@@ -102,7 +105,7 @@ class CountedSource:
 
 
 def counted_mounts(mounts: KnowledgeMounts, census: JobCensus) -> KnowledgeMounts:
-    """The same mounts, counted."""
+    """The same mounts, their sources and what came of each mount counted."""
     nodes = {
         skill: {
             name: replace(
@@ -116,4 +119,27 @@ def counted_mounts(mounts: KnowledgeMounts, census: JobCensus) -> KnowledgeMount
         }
         for skill, its_nodes in mounts.nodes.items()
     }
-    return replace(mounts, nodes=nodes)
+    return replace(mounts, nodes=nodes, noted=lambda view: tally(census, mount_counts(view)))
+
+
+def mount_counts(view: KnowledgeView) -> Counter[str]:
+    """``mounts/<outcome>/<node>/<source>`` for each mount; ``degraded/<status>/…`` beside it where another stood in."""
+    counts: Counter[str] = Counter()
+    for node, mounted in view.nodes.items():
+        for use in mounted.sources:
+            counts[f"mounts/{_outcome(use)}/{node}/{use.id}"] += 1
+            if use.degraded:
+                counts[f"degraded/{use.degraded}/{node}/{use.id}"] += 1
+    return counts
+
+
+def _outcome(use: SourceUse) -> str:
+    """``cut`` is a hit of which some did not fit; ``none``: nobody answered, fallbacks included."""
+    if use.hits:
+        return "cut" if use.cut else "hit"
+    return "zero" if use.status == Status.ZERO_HIT else "none"
+
+
+def counted_material(desk: MaterialDesk, census: JobCensus) -> MaterialDesk:
+    """The same desk, its searches counted: ``material/<row of the degrade matrix>/<source>``."""
+    return replace(desk, noted=lambda source, row: tally(census, {f"material/{row}/{source}": 1}))

@@ -193,17 +193,54 @@ def _model(seen: Snapshot) -> Iterator[Metric]:
         yield metric
 
 
+_KNOWLEDGE: tuple[tuple[str, tuple[str, ...], str, str, int], ...] = (
+    (
+        "knowledge/",
+        ("status", "source"),
+        "kbw_knowledge_searches_total",
+        "Searches in knowledge sources, by status.",
+        1,
+    ),
+    (
+        "knowledge_ms/",
+        ("status", "source"),
+        "kbw_knowledge_search_seconds_total",
+        "Seconds these searches took.",
+        1_000,
+    ),
+    (
+        "mounts/",
+        ("outcome", "node", "source"),
+        "kbw_knowledge_mounts_total",
+        "Sources mounted at a node of a job, by what came of it: hit, cut, zero, none.",
+        1,
+    ),
+    (
+        "degraded/",
+        ("status", "node", "source"),
+        "kbw_knowledge_degraded_total",
+        "Mounted sources that gave no answer themselves, and why.",
+        1,
+    ),
+    (
+        "material/",
+        ("status", "source"),
+        "kbw_material_searches_total",
+        "Searches for material, by row of the degrade matrix.",
+        1,
+    ),
+)
+"""Prefix of the figures, labels in the order of their parts, name, meaning, figures a unit."""
+
+
 def _knowledge(figures: Mapping[str, int]) -> Iterator[Metric]:
     """Always there, so that an alert on a share of searches has something to divide by."""
-    for prefix, name, meaning, unit in (
-        ("knowledge/", "kbw_knowledge_searches_total", "Searches in knowledge sources, by status.", 1),
-        ("knowledge_ms/", "kbw_knowledge_search_seconds_total", "Seconds these searches took.", 1_000),
-    ):
+    for prefix, labels, name, meaning, unit in _KNOWLEDGE:
         metric = Metric(name, "counter", meaning)
         for key in sorted(figures):
             if key.startswith(prefix):
-                status, _, source = key.removeprefix(prefix).partition("/")
-                metric.add(figures[key] / unit, source=source, status=status)
+                values = key.removeprefix(prefix).split("/", len(labels) - 1)
+                metric.add(figures[key] / unit, **dict(zip(labels, values, strict=True)))
         yield metric
 
 

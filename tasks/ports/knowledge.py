@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tasks.contract.knowledge import KnowledgeView
 from tasks.knowledge.found import Found
 from tasks.knowledge.material import MaterialRules
 from tasks.knowledge.spec import Injection
@@ -37,10 +38,14 @@ class KnowledgeNode:
 
 @dataclass(frozen=True)
 class KnowledgeMounts:
-    """All mounts by pipeline (the job's skill) and node. ``count`` counts tokens; nothing is mounted by default."""
+    """All mounts by pipeline (the job's skill) and node; nothing is mounted by default.
+
+    ``count`` counts tokens. ``noted`` is told what came of the mounts of one question, for the metrics.
+    """
 
     nodes: Mapping[str, Mapping[str, KnowledgeNode]] = field(default_factory=dict)
     count: Callable[[str], int] = len
+    noted: Callable[[KnowledgeView], None] = lambda _view: None
 
 
 class MaterialSource(Protocol):
@@ -56,8 +61,12 @@ class MaterialSource(Protocol):
 
 @dataclass(frozen=True)
 class MaterialDesk:
-    """What material retrieval works with; a source that is not set up here is ``None``."""
+    """What material retrieval works with; a source that is not set up here is ``None``.
+
+    ``noted`` is told each search, by source and row of the degrade matrix, for the metrics.
+    """
 
     rules: MaterialRules
     weknora: MaterialSource | None = None
     local: MaterialSource | None = None
+    noted: Callable[[str, str], None] = lambda _source, _row: None

@@ -31,6 +31,7 @@ from tasks.stages.mounting import degradations
 T = TypeVar("T", bound=ReadReply)
 
 FIND, RESCREEN, TRANSFER = "find", "rescreen", "transfer"
+WEKNORA, LOCAL_MD = "weknora", "local_md"
 NOTHING_MOUNTED = KnowledgeView()
 NONE_KEPT, BAD_TRANSFER, LEAK = "NONE_KEPT", "BAD_TRANSFER", "LEAK"
 GUIDANCE = "guidance"
@@ -123,35 +124,37 @@ def _node(
 def _search(question: str, kb_id: str, desk: MaterialDesk, ask: Asker) -> _Searched:
     """WeKnora first, always by trying it; then as the matrix says."""
     degraded: list[JsonObject] = []
-    status, found = _asked(desk.weknora, question, kb_id, desk.rules, ask)
+    status, found = _asked(WEKNORA, desk.weknora, question, kb_id, desk, ask)
     step = desk.rules.matrix.after(status)
     if step is not Step.USE and status != Status.ZERO_HIT:
-        degraded.append({"stage": FIND, "source": "weknora", "status": status})
+        degraded.append({"stage": FIND, "source": WEKNORA, "status": status})
     source = desk.weknora
     if step is Step.LOCAL_MD:
         source = desk.local
-        local_status, found = _asked(desk.local, question, kb_id, desk.rules, ask)
+        local_status, found = _asked(LOCAL_MD, desk.local, question, kb_id, desk, ask)
         if local_status == NOT_MOUNTED:
             step = Step.GUIDANCE if status == Status.ZERO_HIT else Step.OFF
         else:
             step = desk.rules.matrix.after_local(Status(local_status))
             status = local_status
             if step is Step.OFF:
-                degraded.append({"stage": FIND, "source": "local_md", "status": local_status})
+                degraded.append({"stage": FIND, "source": LOCAL_MD, "status": local_status})
     cards = tuple(dict.fromkeys(cut_text(hit.content, MAX_CARD_CHARS).text for hit in found.hits))
     return _Searched(step, str(status), source.name if source else "", cards, tuple(degraded))
 
 
 def _asked(
-    source: MaterialSource | None, question: str, kb_id: str, rules: MaterialRules, ask: Asker
+    name: str, source: MaterialSource | None, question: str, kb_id: str, desk: MaterialDesk, ask: Asker
 ) -> tuple[str, Found]:
     if source is None:
+        desk.noted(name, NOT_MOUNTED)
         return NOT_MOUNTED, Found(Status.UNAVAILABLE)
     ask.guard()
-    timeout = min(rules.timeout_s, max(0.1, ask.deadline - ask.clock.now()))
+    timeout = min(desk.rules.timeout_s, max(0.1, ask.deadline - ask.clock.now()))
     found = source.find(kb_id, question, timeout=timeout)
     if found.status is Status.HIT and not any(hit.content.strip() for hit in found.hits):
         found = Found(Status.ZERO_HIT)
+    desk.noted(name, found.status)
     return found.status, found
 
 

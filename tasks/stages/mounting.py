@@ -28,7 +28,9 @@ def gather(skill: str, query: str, mounts: KnowledgeMounts, *, seconds_left: flo
     sources = {mounted.id: mounted for node in nodes.values() for mounted in node.sources}
     found = ask_all(sources, query, timeout_s=max(seconds_left * SHARE_OF_TIME, 0.0))
     mounting = {name: node for name, node in nodes.items() if node.sources}
-    return KnowledgeView(nodes={name: placed(node, found, mounts.count) for name, node in mounting.items()})
+    view = KnowledgeView(nodes={name: placed(node, found, mounts.count) for name, node in mounting.items()})
+    mounts.noted(view)
+    return view
 
 
 def ask_all(sources: Mapping[str, MountedSource], query: str, *, timeout_s: float) -> dict[str, Found]:

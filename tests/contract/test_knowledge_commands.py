@@ -313,7 +313,9 @@ def test_searches_are_counted_by_source_and_status(files: Any, monkeypatch: pyte
 
     assert counts["knowledge/UNAVAILABLE/a"] == 1
     assert counts["knowledge/HIT/b"] == 1
-    assert {key.partition("/")[0] for key in counts} == {"knowledge", "knowledge_ms"}
+    assert counts["mounts/hit/answer/a"] == 1, "b stood in"
+    assert counts["degraded/UNAVAILABLE/answer/a"] == 1
+    assert {key.partition("/")[0] for key in counts} == {"knowledge", "knowledge_ms", "mounts", "degraded"}
 
 
 # ---------------------------------------------------------------- WeKnora as a mounted source

@@ -123,3 +123,17 @@ def test_big_counters_keep_their_last_digit() -> None:
 def test_the_same_figures_as_a_document() -> None:
     document = as_document(metrics_of(replace(EMPTY, counts={"done": 4})))
     assert {"labels": {"state": "done"}, "value": 4} in document["kbw_jobs"]  # type: ignore[operator]
+
+
+def test_knowledge_is_counted_by_what_came_of_it_and_material_by_row_of_the_matrix() -> None:
+    figures = {
+        "knowledge_ms/HIT/kb.a": 1_500,
+        "mounts/cut/answer/kb.a": 2,
+        "degraded/TIMEOUT/select/kb.a": 3,
+        "material/NOT_MOUNTED/weknora": 4,
+    }
+    found = samples(replace(EMPTY, figures=figures))
+    assert found['kbw_knowledge_search_seconds_total{status="HIT",source="kb.a"}'] == 1.5
+    assert found['kbw_knowledge_mounts_total{outcome="cut",node="answer",source="kb.a"}'] == 2
+    assert found['kbw_knowledge_degraded_total{status="TIMEOUT",node="select",source="kb.a"}'] == 3
+    assert found['kbw_material_searches_total{status="NOT_MOUNTED",source="weknora"}'] == 4

@@ -18,6 +18,7 @@ from tests.cooperative_model import answer_from_pages
 from tests.fakes import World, payload
 from tests.fakes_knowledge import ScriptedSource, hits, mounted
 from tests.fakes_model import FakeModel
+from worker.counting import mount_counts
 
 TASK = "query-c1-m1"
 TROUBLE = [status for status in Status if not status.answered]
@@ -141,6 +142,28 @@ def test_what_did_not_fit_is_told_as_cut() -> None:
 
     assert (use.hits, use.used, use.cut) == (2, 1, True)
     assert 0 < use.tokens <= 60
+
+
+@pytest.mark.parametrize(
+    ("answer", "counted"),
+    [
+        (hits("甲"), {"mounts/hit/answer/a": 1}),
+        (hits("一句话。" * 50), {"mounts/cut/answer/a": 1}),
+        (Found(Status.ZERO_HIT), {"mounts/zero/answer/a": 1}),
+        (Found(Status.TIMEOUT), {"mounts/none/answer/a": 1, "degraded/TIMEOUT/answer/a": 1}),
+        (
+            replace(hits("替补"), attempts=(Attempt("a", Status.TIMEOUT, 9), Attempt("b", Status.HIT, 1))),
+            {"mounts/hit/answer/a": 1, "degraded/TIMEOUT/answer/a": 1},
+        ),
+    ],
+)
+def test_what_came_of_a_mount_is_counted_once(answer: Found, counted: dict[str, int]) -> None:
+    views: list[KnowledgeView] = []
+    node = KnowledgeNode((mounted("a", ScriptedSource([answer]), max_tokens=60),))
+
+    view(replace(at(answer=node), noted=views.append))
+
+    assert [dict(mount_counts(seen)) for seen in views] == [counted]
 
 
 # ---------------------------------------------------------------- in a job

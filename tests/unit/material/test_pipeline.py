@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -139,6 +140,19 @@ def test_without_weknora_the_local_files_are_searched() -> None:
     result = found.run(payload())
     assert result["nodes"][0]["source"] == "local_md"
     assert result["degraded"] == [{"stage": "find", "source": "weknora", "status": "NOT_MOUNTED"}]
+
+
+def test_every_search_is_noted_by_its_row_of_the_matrix() -> None:
+    noted: list[tuple[str, str]] = []
+    weknora = FakeSource(answers=[cards(CARD), Found(Status.TIMEOUT)])
+    for desk in (MaterialDesk(rules(), weknora), MaterialDesk(rules(), None, FakeSource("local_md"))):
+        found = MaterialWorld(
+            desk=replace(desk, noted=lambda *row: noted.append(row)), model=FakeModel(by_call=willing())
+        )
+        found.run(payload(node(1), node(2), node(3, bridge="已有")))
+
+    one = [("weknora", "HIT"), ("weknora", "TIMEOUT"), ("local_md", "NOT_MOUNTED")]
+    assert noted == [*one, *[("weknora", "NOT_MOUNTED"), ("local_md", "HIT")] * 2]
 
 
 @pytest.mark.parametrize("local", [None, FakeSource("local_md", answers=[Found(Status.UNAVAILABLE)])])
