@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-import re
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tasks.contract import strict_json
 from tasks.contract.payload import Payload, content_digest, read_payload
 from tasks.contract.shape import JsonObject
+from tasks.contract.trace import fresh_traceparent, sent_traceparent
 from tasks.errors import Code, PermanentError
 from tasks.pipeline import Pipeline, timestamp
 from tasks.ports import Accepted, Ack, JobArchive, JobFolder, JobFolders, JobStore, NewJob, ResultSink
@@ -19,7 +20,6 @@ from tasks.stages.job import EVENTS, PAYLOAD, RESULT
 
 log = logging.getLogger("kbw.accept")
 OVER = ("done", "failed", "cancelled")
-_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Intake:
     """What accepting needs.
 
     ``wake(pipeline, stage, task_id)`` sends a wake-up call. ``hide`` takes configured secrets out of a document: a job
-    is what its folder keeps, so its content is compared in that form.
+    is what its folder keeps, so its content is compared in that form. ``token(n)`` gives ``n`` random bytes as hex.
     """
 
     jobs: JobStore
@@ -36,6 +36,7 @@ class Intake:
     sink: ResultSink
     wake: Callable[[Pipeline, str, str], None]
     hide: Callable[[JsonObject], JsonObject] = lambda document: document
+    token: Callable[[int], str] = secrets.token_hex
 
 
 def accept(
@@ -48,7 +49,8 @@ def accept(
     job. Raises ``BAD_PAYLOAD`` for what is no payload at all.
 
     ``ack`` is acknowledged together with the record (for a conflict and for a job that is over: by the caller, see
-    ``JobStore.accept``). ``traceparent`` is the sender's trace (W3C), else the payload's own field of that name.
+    ``JobStore.accept``). ``traceparent`` is the sender's trace (W3C), else the payload's own field of that name, else a
+    new one.
     """
     document = as_kept(document, intake.hide)
     payload, digest = read_payload(document), content_digest(document)
@@ -60,7 +62,7 @@ def accept(
     if kept is None:
         folder.write(PAYLOAD, body)  # what lay there was no payload of anybody
     _recall(intake, payload.task_id, folder, same=kept in (None, digest))
-    trace = traceparent or document.get("traceparent")
+    trace = sent_traceparent(document, traceparent) or fresh_traceparent(intake.token(16))
     accepted = intake.jobs.accept(_new_job(payload, digest, pipeline.first.name, source, trace), ack=ack)
     if accepted.kind == "conflict":
         log.warning("conflict", extra={"kbw": {"task_id": payload.task_id, "source": source}})
@@ -71,7 +73,8 @@ def accept(
     if kept not in (None, digest):
         folder.write(PAYLOAD, body)  # left over from a writer that died before it had a record
     if accepted.kind == "new":
-        folder.append(EVENTS, accept_event(accepted.record.created, pipeline.first.name, source))
+        record = accepted.record
+        folder.append(EVENTS, accept_event(record.created, pipeline.first.name, source, record.traceparent))
     intake.wake(pipeline, accepted.record.stage, payload.task_id)
     return accepted
 
@@ -92,10 +95,11 @@ def digest_of(kept: bytes) -> str | None:
     return content_digest(document) if isinstance(document, dict) else None
 
 
-def accept_event(at: float, stage: str, source: str) -> JsonObject:
+def accept_event(at: float, stage: str, source: str, traceparent: str) -> JsonObject:
     """The first line of a job's journal."""
     return {"at": timestamp(at), "event": "accept", "stage": stage, "generation": 0, "attempt": 0, "epoch": 0} | {
-        "actor": source
+        "actor": source,
+        "traceparent": traceparent,
     }
 
 
@@ -132,7 +136,7 @@ def conflict(task_id: str) -> PermanentError:
     )
 
 
-def _new_job(payload: Payload, digest: str, first_stage: str, source: str, trace: object) -> NewJob:
+def _new_job(payload: Payload, digest: str, first_stage: str, source: str, trace: str) -> NewJob:
     return NewJob(
         task_id=payload.task_id,
         digest=digest,
@@ -142,5 +146,5 @@ def _new_job(payload: Payload, digest: str, first_stage: str, source: str, trace
         deadline_s=payload.deadline_seconds,
         source=source,
         result_file=payload.result_file or "",
-        traceparent=trace if isinstance(trace, str) and _TRACEPARENT.fullmatch(trace) else "",
+        traceparent=trace,
     )

@@ -19,6 +19,7 @@ from tasks.leases import KeptLeases, LeaseKeeper
 from tasks.pipeline import Pipeline, Step, chance, note, our_bug, perform
 from tasks.ports import Claim, EndpointHealth, JobStore, JobSweep, JobViews, Ports
 from tasks.rules.retry import delay_before_retry
+from tasks.spans import begin_span
 from tasks.stages.job import RESULT, Job, failure_of
 
 log = logging.getLogger("kbw.job")
@@ -109,12 +110,14 @@ def take(fleet: Fleet, pipeline: Pipeline, step: Step, task_id: str) -> tuple[Cl
         job.failure = fleet.views.failure(task_id)
         if record:
             job.result_file, job.more_result_files = record.result_file, record.more_result_files
+            job.accepted = record.created
     return claim, job
 
 
 def attempt(fleet: Fleet, pipeline: Pipeline, step: Step, claim: Claim, job: Job) -> Step | None:
     """Run one claimed step and record how it went; the step that follows, or ``None``."""
     started = fleet.ports.clock.monotonic()
+    begin_span(job, step.name)
     note(job, claim, "start")
     try:
         ran = perform(step, [job])
@@ -236,6 +239,7 @@ def attempt_all(fleet: Fleet, pipeline: Pipeline, step: Step, claimed: Sequence[
     """Run a batched step once for all claimed jobs and record how it went for each."""
     started = fleet.ports.clock.monotonic()
     for claim, job in claimed:
+        begin_span(job, step.name)
         note(job, claim, "start")
     try:
         perform(step, [job for _, job in claimed])

@@ -15,6 +15,7 @@ from tasks.contract.shape import Shape
 from tasks.errors import Code, JobError, PermanentError, TransientError
 from tasks.ports import Claim, Clock
 from tasks.rules.retry import delay_before_retry
+from tasks.spans import ENDS, begin_span, end_span
 from tasks.stages.job import EVENTS, Job, failure_of
 
 log = logging.getLogger("kbw.job")
@@ -138,6 +139,7 @@ def _run_with_retries(step: Step, job: Job, max_attempts: int) -> None:
         if clock.now() >= job.deadline and not (ends_job or step.batched):
             raise TransientError(Code.DEADLINE, en="the job's deadline has passed", zh="处理超过了时限，请稍后重试")
         started = clock.monotonic()
+        begin_span(job, step.name)
         try:
             perform(step, [job])
         except TransientError as error:
@@ -192,3 +194,5 @@ def note(job: Job, claim: Claim | None, event: str, **fields: Any) -> None:
     except JobError as error:
         log.warning("journal.unwritable", extra={"kbw": {"task_id": job.task_id, "reason": error.en}})
     log.info(event, extra={"kbw": {"task_id": job.task_id, **line}})
+    if event in ENDS:
+        end_span(job, line)

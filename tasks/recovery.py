@@ -12,6 +12,7 @@ from typing import Any
 from tasks.contract import strict_json
 from tasks.contract.payload import read_payload
 from tasks.contract.shape import JsonObject
+from tasks.contract.trace import fresh_traceparent
 from tasks.errors import PermanentError
 from tasks.pipeline import Pipeline, Step
 from tasks.ports import JobFolder, Record
@@ -86,7 +87,11 @@ def record_of(job: Job, pipeline_of: Callable[[str], Pipeline], history: History
     answered = record_of_answered(job.task_id, job.folder)
     if answered is not None:
         return replace(
-            answered, created=history.accepted_at, finished=history.finished_at, generation=history.generation
+            answered,
+            created=history.accepted_at,
+            finished=history.finished_at,
+            generation=history.generation,
+            traceparent=history.traceparent or answered.traceparent,
         )
     document = payload_of(job.folder)
     if document is None or document.get("taskId") != job.task_id:
@@ -104,7 +109,7 @@ def record_of(job: Job, pipeline_of: Callable[[str], Pipeline], history: History
         generation=history.generation,
         epoch=history.epoch,
         cancelled=history.cancelled,
-        traceparent=history.traceparent,
+        traceparent=history.traceparent or record.traceparent or fresh_traceparent(job.ports.clock.token(16)),
         # a commit that was begun is finished, whatever is wished meanwhile
         attempt=1 if stage.batched and history.commit_begun else 0,
     )

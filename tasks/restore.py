@@ -8,6 +8,7 @@ from typing import Any
 from tasks.contract import strict_json
 from tasks.contract.payload import content_digest, read_payload
 from tasks.contract.shape import JsonObject
+from tasks.contract.trace import sent_traceparent
 from tasks.errors import PermanentError
 from tasks.ports import JobFolder, Record
 from tasks.stages.job import PAYLOAD, RESULT
@@ -61,6 +62,7 @@ def _record(document: JsonObject, *, state: Any, stage: str, source: str) -> Rec
         lane=payload.conversation_id,
         source=source,
         result_file=payload.result_file or "",
+        traceparent=sent_traceparent(document),
     )
 
 

@@ -16,7 +16,7 @@ from tasks.contract.payload import Payload
 from tasks.contract.shape import JsonObject
 from tasks.errors import Code, JobError, PermanentError, TransientError
 from tasks.pipeline import Pipeline
-from tasks.ports import Accepted, Ports, Record, RepoRef
+from tasks.ports import Accepted, NoSpans, Ports, Record, RepoRef
 from tasks.registry import pipeline_of
 from tests.cooperative_model import answer_from_pages
 from tests.fakes_attachments import FakeAttachmentReader
@@ -103,6 +103,7 @@ class World:
     attachments: Any = field(default_factory=FakeAttachmentReader)
     records: Any = None
     repo_fault: JobError | None = None
+    spans: Any = field(default_factory=NoSpans)
     woken: deque[tuple[Pipeline, str, str]] = field(default_factory=deque)
     history: list[str] = field(default_factory=list)
 
@@ -119,9 +120,8 @@ class World:
 
     @property
     def ports(self) -> Ports:
-        return Ports(
-            self.kb, self.writer, self.attachments, self.model, self.sink, self.folders, self.clock, self.resolve
-        )
+        parts = (self.kb, self.writer, self.attachments, self.model, self.sink, self.folders, self.clock, self.resolve)
+        return Ports(*parts, spans=self.spans)
 
     def wake(self, pipeline: Pipeline, stage: str, task_id: str) -> None:
         self.woken.append((pipeline, stage, task_id))
@@ -139,8 +139,8 @@ class World:
     def intake(self) -> Intake:
         return Intake(self.records.store, self.records.archive, self.folders, self.sink, self.wake)
 
-    def accept(self, document: JsonObject, source: str = "test") -> Accepted:
-        return accept(document, source=source, intake=self.intake)
+    def accept(self, document: JsonObject, source: str = "test", traceparent: str = "") -> Accepted:
+        return accept(document, source=source, intake=self.intake, traceparent=traceparent)
 
     def step(self, fleet: Fleet | None = None) -> None:
         """Run the oldest wake-up call."""

@@ -124,6 +124,7 @@ def serve(
 
     signals.worker_ready.connect(ready, weak=False)
     signals.worker_shutting_down.connect(leaver.on_shutdown, weak=False)
+    signals.worker_process_shutdown.connect(lambda **_: fleet().ports.spans.close(), weak=False)  # a pool's child
     worker = app.Worker(
         pool=KINDS[kind].pool,
         concurrency=concurrency,
@@ -162,4 +163,5 @@ class Leaver:
         fleet = self.fleet()
         logging.getLogger("kbw.system").warning("left.with.work", extra={"kbw": {"worker": fleet.worker}})
         fleet.leases.give_back_all()
+        fleet.ports.spans.close()
         os._exit(0)

@@ -13,8 +13,9 @@ from tasks.accept import Intake
 from tasks.base import Fleet
 from tasks.contract.context import Limits
 from tasks.pipeline import Pipeline
-from tasks.ports import MaterialDesk, MaterialSource, Ports, ResultSink
+from tasks.ports import MaterialDesk, MaterialSource, Ports, ResultSink, Spans
 from tasks.registry import QUEUES, pipeline_of
+from worker import __version__
 from worker.adapters.attachments.cache import PreviewCache
 from worker.adapters.attachments.reader import ChildProcessReader
 from worker.adapters.job_files import FolderStore
@@ -28,6 +29,7 @@ from worker.adapters.kb_git.mirror import Mirrors
 from worker.adapters.kb_git.snapshot import GitKbReader
 from worker.adapters.kb_git.terms import Synonyms
 from worker.adapters.model.factory import ModelConfig, ProbedDriver, build_driver
+from worker.adapters.otlp_spans import Collector, open_spans
 from worker.adapters.publish.result_file import ResultFileSink
 from worker.adapters.publish.result_stream import FileAndStreamSink
 from worker.adapters.weknora.absence import RememberedAbsence
@@ -179,6 +181,7 @@ class Workshop:
             model_timeout_s=self.settings.model.timeout_s,
             material=self.material,
             knowledge=self.knowledge.mounts,
+            spans=self.spans,
         )
 
     @cached_property
@@ -192,6 +195,17 @@ class Workshop:
             weknora=RememberedAbsence(source, self.clock) if source else None,
             local=LocalCards(local, match_count=settings.match_count) if local else None,
         )
+
+    @cached_property
+    def collector(self) -> Collector:
+        """Where spans go, if anywhere."""
+        trace, name = self.settings.trace, worker_name(self.clock.token(3))
+        return Collector(trace.endpoint, trace.headers.get_secret_value(), trace.service, __version__, name)
+
+    @cached_property
+    def spans(self) -> Spans:
+        """Tells what stages took."""
+        return open_spans(self.collector)
 
     def weknora(self, *, match_count: int = 0) -> MaterialSource | None:
         """Searching WeKnora as it is configured; ``match_count``: another number of cards than configured."""
@@ -263,7 +277,8 @@ class Workshop:
 
     def intake(self, wake: Callable[[Pipeline, str, str], None]) -> Intake:
         """What accepting needs."""
-        return Intake(self.records.store, self.records.archive, self.folders, self.delivery, wake, self.mask.value)
+        records, token = self.records, self.clock.token
+        return Intake(records.store, records.archive, self.folders, self.delivery, wake, self.mask.value, token)
 
     @cached_property
     def streams(self) -> JobStreams:

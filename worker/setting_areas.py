@@ -159,6 +159,20 @@ class WorkerSettings(Area):
     )
 
 
+class TraceSettings(Area):
+    """Spans for an OpenTelemetry collector; off without an endpoint or without the extra `otel`."""
+
+    endpoint: str = Field(
+        default="",
+        alias="OTEL_EXPORTER_OTLP_ENDPOINT",
+        description="OTLP/HTTP collector, like http://127.0.0.1:4318; none: no spans",
+    )
+    headers: SecretStr = Field(
+        default=SecretStr(""), alias="OTEL_EXPORTER_OTLP_HEADERS", description="its headers: name=value,name=value"
+    )
+    service: str = Field(default="kbw", alias="OTEL_SERVICE_NAME", description="what traces call this service")
+
+
 class HttpSettings(Area):
     """The HTTP way in; off without a token."""
 
@@ -309,6 +323,7 @@ AREAS: dict[str, type[Area]] = {
     "model": ModelSettings,
     "job": JobSettings,
     "worker": WorkerSettings,
+    "trace": TraceSettings,
     "http": HttpSettings,
     "knowledge": KnowledgeSettings,
     "material": MaterialSettings,

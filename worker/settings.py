@@ -31,6 +31,7 @@ from worker.setting_areas import (
     ModelSettings,
     RedisSettings,
     SharedSettings,
+    TraceSettings,
     WorkerSettings,
 )
 
@@ -64,6 +65,7 @@ class Settings(BaseModel):
     model: ModelSettings
     job: JobSettings
     worker: WorkerSettings
+    trace: TraceSettings
     http: HttpSettings
     knowledge: KnowledgeSettings
     material: MaterialSettings
@@ -107,6 +109,7 @@ class Settings(BaseModel):
         values = [getattr(getattr(self, area), field_name) for area, _, field_name, _ in _fields()]
         secrets = [value.get_secret_value() for value in values if isinstance(value, SecretStr)]
         secrets += [part for value in values if isinstance(value, str) for part in _passwords(value)]
+        secrets += [part.partition("=")[2].strip() for part in listed(self.trace.headers.get_secret_value())]
         secrets += _secrets_of_sources(self.knowledge)
         return [secret for secret in dict.fromkeys(secrets) if secret]
 

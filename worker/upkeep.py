@@ -101,6 +101,7 @@ def _put_back(upkeep: Upkeep, job: Job, record: Record, *, dry_run: bool) -> Rec
             "generation": record.generation,
             "epoch": record.epoch + 1,
             "actor": upkeep.actor,
+            "traceparent": record.traceparent,
         }
         job.folder.append(EVENTS, line)
         log.warning("recover", extra={"kbw": {"task_id": record.task_id, **line}})

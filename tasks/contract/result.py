@@ -31,6 +31,10 @@ class Result(Shape):
     timings: dict[str, int] = Field(default_factory=dict)
     degraded: tuple[JsonObject, ...] = ()
 
+    def document_for(self, traceparent: str) -> JsonObject:
+        """The document, with the sender's ``traceparent`` (W3C) when it named one: else the shape has no such field."""
+        return self.document() | ({"traceparent": traceparent} if traceparent else {})
+
 
 def is_result_of(task_id: str, document: object) -> bool:
     """Whether a JSON document is a result of ``task_id``, ours or of whoever answered before us (CONTRACT §3).

@@ -2,7 +2,7 @@
 
 Each port has a real adapter in ``worker/adapters`` and a fake in ``tests/fakes.py``; one contract suite runs over both.
 ``kb`` reads and writes the repository, ``model`` reads attachments and asks, ``knowledge`` is what lies beside the
-repository, ``files`` takes results and artefacts, ``record`` and ``jobs`` are the job's record.
+repository, ``files`` takes results and artefacts, ``record`` and ``jobs`` are the job's record, ``spans`` tells traces.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from tasks.ports.knowledge import (
 )
 from tasks.ports.model import AttachmentReader, ModelCall, ModelDriver, RawReply
 from tasks.ports.record import Accepted, Ack, Claim, Failure, NewJob, Record, Refusal, State
+from tasks.ports.spans import Facts, NoSpans, Span, Spans
 
 
 class Clock(Protocol):
@@ -76,6 +77,7 @@ class Ports:
     model_timeout_s: float = 300.0
     material: MaterialDesk | None = None
     knowledge: KnowledgeMounts = field(default_factory=KnowledgeMounts)
+    spans: Spans = field(default_factory=NoSpans)
 
 
 __all__ = [
@@ -88,6 +90,7 @@ __all__ = [
     "Clock",
     "EndpointHealth",
     "EndpointView",
+    "Facts",
     "Failure",
     "JobArchive",
     "JobCensus",
@@ -109,6 +112,7 @@ __all__ = [
     "ModelDriver",
     "MountedSource",
     "NewJob",
+    "NoSpans",
     "OpenJob",
     "Ports",
     "RankedPage",
@@ -119,5 +123,7 @@ __all__ = [
     "RepoRef",
     "ResultSink",
     "Snapshot",
+    "Span",
+    "Spans",
     "State",
 ]

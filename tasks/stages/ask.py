@@ -103,6 +103,8 @@ class Asker:
     session_mode: SessionMode = "task"
     traceparent: str = ""
     guard: Callable[[], None] = field(default=lambda: None)
+    heard: Callable[[RawReply], None] = field(default=lambda _reply: None)
+    """Told of every reply, for those who count."""
     shown: Callable[[str], str] = as_it_came
     """What of a raw reply may lie in ``replies/``: one that was written beside foreign cards may quote them."""
 
@@ -153,6 +155,7 @@ class Asker:
             self._journal(call.session, number, nothing, self.clock.monotonic() - started)
             raise
         took = self.clock.monotonic() - started
+        self.heard(raw)
         self.folder.write(_reply_file(self.stage, number), self.shown(raw.text).encode(errors="backslashreplace"))
         turn = _judged(inquiry, raw, _reply_file(self.stage, number))
         self._journal(call.session, number, turn, took)

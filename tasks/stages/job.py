@@ -20,7 +20,7 @@ from tasks.contract.refusal import describe
 from tasks.contract.selection import PageSelection
 from tasks.contract.shape import JsonObject, Shape
 from tasks.errors import Code, JobError, PermanentError
-from tasks.ports import Failure, JobFolder, Ports, RepoRef
+from tasks.ports import Failure, JobFolder, Ports, RawReply, RepoRef, Span
 from tasks.stages.ask import Asker, as_it_came
 
 S = TypeVar("S", bound=Shape)
@@ -62,7 +62,7 @@ class Job:
     ``deadline`` is in seconds since the epoch. ``guard`` raises ``FencedError`` once the right to work on the job is
     lost, and is asked before every effect. ``failure`` is set when the job goes to publish without an outcome.
     ``result_file`` is what the record knows of it, should the payload be lost; ``more_result_files`` were named by
-    repeats of the payload: the same bytes go there too.
+    repeats of the payload: the same bytes go there too. ``accepted``: when, in seconds since the epoch, if it is known.
     """
 
     task_id: str
@@ -74,7 +74,11 @@ class Job:
     result_file: str = ""
     more_result_files: tuple[str, ...] = ()
     traceparent: str = ""
+    accepted: float = 0.0
     guard: Callable[[], None] = _no_guard
+    span: Span | None = None
+    heard: list[RawReply] = field(default_factory=list)
+    """Of the attempt at work: its span, and what the model replied."""
     _known: dict[str, tuple[bytes, Shape]] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
@@ -135,8 +139,9 @@ class Job:
             generation=self.generation,
             timeout_s=self.ports.model_timeout_s,
             session_mode=self.ports.session_mode,
-            traceparent=self.traceparent,
+            traceparent=self.span.traceparent if self.span else self.traceparent,
             guard=lambda: self.guard(),
+            heard=self.heard.append,
             shown=shown,
         )
 

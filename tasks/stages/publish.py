@@ -9,6 +9,7 @@ from tasks.contract import strict_json
 from tasks.contract.outcome import Outcome, Receipt
 from tasks.contract.payload import Payload
 from tasks.contract.result import Result
+from tasks.contract.trace import given_by_sender
 from tasks.errors import JobError, PermanentError, TransientError
 from tasks.ports import Failure
 from tasks.stages.apply import TEAM_KB
@@ -27,7 +28,8 @@ def publish(job: Job, compose: Callable[[Job], Result] | None = None) -> None:
     body = job.folder.read(RESULT)
     if body is None:
         job.guard()
-        body = job.folder.write_once(RESULT, strict_json.dumps((compose or _result)(job).document()))
+        result = (compose or _result)(job).document_for(given_by_sender(job.traceparent))
+        body = job.folder.write_once(RESULT, strict_json.dumps(result))
     _deliver(job, body)
 
 

@@ -56,6 +56,21 @@ def test_run_answers_commits_and_a_second_run_makes_no_second_commit(system: Sys
     assert f"]({result['createdQaPath']})" in system.git.git("team", "kb", "show", "HEAD:index.md")
 
 
+def test_run_and_the_file_commands_carry_the_senders_trace_into_the_result(system: System) -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    file = saved(system, system.payload(1) | {"traceparent": trace})
+
+    kbw(system, "run", file)
+    failed = kbw(system, "prepare", "--input", saved(system, system.payload(2) | {"traceparent": trace}),
+                 "--context-output", system.home / "c.json", TEAM_KB_REPO="team/nowhere")  # fmt: skip
+
+    assert failed.exit_code == 1
+    found = [json.loads((system.shared / "results" / f"query-c{n}-m{n}.json").read_bytes()) for n in (1, 2)]
+    assert [(result["success"], result["traceparent"]) for result in found] == [(True, trace), (False, trace)]
+    events = (system.shared / ".kbw" / "jobs" / "query-c1-m1" / "events.jsonl").read_text("utf-8").splitlines()
+    assert {json.loads(line)["traceparent"] for line in events} == {trace}
+
+
 def test_a_run_that_died_before_its_receipt_finds_its_commit(system: System) -> None:
     file = saved(system, system.payload(1))
     kbw(system, "run", file)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tasks.contract.payload import read_payload
+from tasks.contract.trace import is_fresh
 from tasks.errors import TransientError
 from tests.ways_in_world import SECRET, WaysIn, payload, valkey
 from worker.adapters.job_store import EmbeddedValkey
@@ -74,7 +75,18 @@ def test_other_fields_of_an_entry_do_no_harm_and_a_trace_is_kept(world: WaysIn) 
     world.add(payload(3), traceparent="not a trace; DROP")
     take_all(world)
     traces = [world.records.views.get(f"query-c{n}-m{n}").traceparent for n in (1, 2, 3)]  # type: ignore[union-attr]
-    assert traces == [TRACE, TRACE, ""]
+    assert traces[:2] == [TRACE, TRACE]
+    assert is_fresh(traces[2])
+
+
+def test_a_refusal_is_told_with_the_trace_of_its_sender(world: WaysIn) -> None:
+    world.add(payload(1), traceparent=TRACE)
+    world.add(payload(1, question="另一个？"), traceparent=TRACE)
+    world.add(payload(2, question=" ", traceparent=TRACE))
+    take_all(world)
+    told = world.results()
+    assert [entry["errorCode"] for entry in told] == ["CONFLICT", "BAD_PAYLOAD"]
+    assert {entry["traceparent"] for entry in told} == {TRACE} == {json.loads(e["result"])["traceparent"] for e in told}
 
 
 def test_a_repeat_of_an_open_job_is_the_same_job(world: WaysIn) -> None:

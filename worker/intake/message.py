@@ -13,6 +13,7 @@ from celery import Celery
 from tasks.accept import Intake, accept, conflict
 from tasks.contract import strict_json
 from tasks.contract.shape import JsonObject
+from tasks.contract.trace import sent_traceparent
 from tasks.errors import JobError, TransientError
 from worker.intake.document import read_document
 from worker.intake.refusal import Refusals
@@ -41,7 +42,8 @@ class MessageIntake:
             if accepted.kind == "conflict":
                 error = conflict(accepted.record.task_id)
                 self.refusals.refuse(error, content=content, path="celery", document=document, answered_elsewhere=True)
-                self.dead.tell(error, entry_id="", task_id=accepted.record.task_id)
+                trace = sent_traceparent(document)
+                self.dead.tell(error, entry_id="", task_id=accepted.record.task_id, traceparent=trace)
         except TransientError:
             self.put_off(content)
         except JobError as error:

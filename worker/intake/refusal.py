@@ -15,6 +15,7 @@ from tasks.contract import strict_json
 from tasks.contract.ids import is_safe_task_id
 from tasks.contract.result import Result
 from tasks.contract.shape import JsonObject
+from tasks.contract.trace import sent_traceparent
 from tasks.errors import Code, JobError, TransientError
 from tasks.ports import Record
 from tasks.stages.job import PAYLOAD
@@ -107,8 +108,8 @@ class Refusals:
             target = self._roots.check_result_path(named, payload_shared_dir(document), task_id=task_id)
             if target.exists() or target in self._places_of(task_id, first, document):
                 return ""
-            result = error_result(task_id, error)
-            self._roots.write_result(target, strict_json.dumps(self._mask.value(result.document())), self._mode)
+            result = self._mask.value(error_result(task_id, error).document_for(sent_traceparent(document)))
+            self._roots.write_result(target, strict_json.dumps(result), self._mode)
         except JobError as fault:
             log.warning("rejected.unanswered", extra={"kbw": {"task_id": task_id, "reason": fault.en}})
             return ""

@@ -11,6 +11,7 @@ from threading import Event
 from tasks.accept import OVER, Intake, accept, conflict
 from tasks.contract import strict_json
 from tasks.contract.shape import JsonObject
+from tasks.contract.trace import sent_traceparent
 from tasks.errors import Code, JobError, PermanentError, StoreUnavailableError, TransientError
 from tasks.ports import JobViews
 from tasks.stages.job import RESULT
@@ -41,8 +42,13 @@ class DeadLetters:
     streams: JobStreams
     mask: SecretMask
 
-    def bury(self, error: JobError, *, entry_id: str, content: bytes, document: JsonObject | None) -> None:
-        """In one step with the acknowledgement of ``entry_id`` (``""``: it came in another way)."""
+    def bury(
+        self, error: JobError, *, entry_id: str, content: bytes, document: JsonObject | None, header: str = ""
+    ) -> None:
+        """In one step with the acknowledgement of ``entry_id`` (``""``: it came in another way).
+
+        ``header``: the ``traceparent`` that came beside the payload.
+        """
         task_id = told_task_id(document)
         dead = {
             "reason": self.mask.text(error.en),
@@ -52,18 +58,18 @@ class DeadLetters:
             "bytes": str(len(content)),
             "content": self._shown(content),
         }
-        told = self._rejected(error, task_id, entry_id) if task_id else None
+        told = self._rejected(error, task_id, entry_id, sent_traceparent(document, header)) if task_id else None
         self.streams.acknowledge(entry_id, dead=dead, result=told)
         log.warning(
             "rejected", extra={"kbw": {"task_id": task_id, "entry": entry_id, "code": error.code, "reason": error.en}}
         )
 
-    def tell(self, error: JobError, *, entry_id: str, task_id: str) -> None:
+    def tell(self, error: JobError, *, entry_id: str, task_id: str, traceparent: str) -> None:
         """Answer a conflict: it is no dead letter, its sender has to choose another id."""
-        self.streams.acknowledge(entry_id, result=self._rejected(error, task_id, entry_id))
+        self.streams.acknowledge(entry_id, result=self._rejected(error, task_id, entry_id, traceparent))
 
-    def _rejected(self, error: JobError, task_id: str, entry_id: str) -> dict[str, str]:
-        result = self.mask.value(error_result(task_id, error).document())
+    def _rejected(self, error: JobError, task_id: str, entry_id: str, traceparent: str) -> dict[str, str]:
+        result = self.mask.value(error_result(task_id, error).document_for(traceparent))
         return {
             "taskId": task_id,
             "kind": "rejected",
@@ -72,6 +78,7 @@ class DeadLetters:
             "errors": json.dumps(result["errors"], ensure_ascii=False),
             "result": strict_json.dumps(result).decode(),
             "entryId": entry_id,
+            **({"traceparent": traceparent} if traceparent else {}),
         }
 
     def _shown(self, content: bytes) -> str:
@@ -170,14 +177,16 @@ class StreamIntake:
                 source=f"stream:{entry.entry_id}",
                 intake=self.intake,
                 ack=self.streams.ack_of(entry.entry_id),
-                traceparent=entry.fields.get(b"traceparent", b"").decode("ascii", "replace"),
+                traceparent=_header(entry),
             )
         except JobError as error:
             if self._told_again(entry, document):
                 return
             if isinstance(error, TransientError):
                 raise
-            self.dead.bury(error, entry_id=entry.entry_id, content=_evidence(entry), document=document)
+            self.dead.bury(
+                error, entry_id=entry.entry_id, content=_evidence(entry), document=document, header=_header(entry)
+            )
             return
         task_id = accepted.record.task_id
         if accepted.kind == "conflict":
@@ -217,7 +226,12 @@ class StreamIntake:
             document=document,
             answered_elsewhere=True,
         )
-        self.dead.tell(error, entry_id=entry.entry_id, task_id=task_id)
+        trace = sent_traceparent(document, _header(entry))
+        self.dead.tell(error, entry_id=entry.entry_id, task_id=task_id, traceparent=trace)
+
+
+def _header(entry: Entry) -> str:
+    return entry.fields.get(b"traceparent", b"").decode("ascii", "replace")
 
 
 def _evidence(entry: Entry) -> bytes:

@@ -69,6 +69,7 @@ class Desk:
             "attempt": record.attempt,
             "epoch": record.epoch,
             "actor": self.actor,
+            "traceparent": record.traceparent,
             **{name: value for name, value in fields.items() if value not in ("", None)},
         }
         self.ports.folders.open(record.task_id, known=True).append(EVENTS, line)

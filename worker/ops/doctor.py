@@ -20,6 +20,7 @@ from worker.adapters.job_store.binary import find_binary
 from worker.adapters.job_store.faults import ServerFaultError
 from worker.adapters.job_store.guard import check_server
 from worker.adapters.kb_git.process import MIN_GIT, git_version
+from worker.adapters.otlp_spans import is_installed, problem_of, shown_endpoint
 from worker.bootstrap import Workshop, workshop
 from worker.knowledge_config import checked_files
 from worker.settings import Settings, SettingsError, source_variable
@@ -200,6 +201,21 @@ def _material(settings: Settings) -> Iterator[Check]:
         yield Check("material", "ok" if fine else "warn", f"local files: {found.status} {found.detail}".rstrip(), cure)
 
 
+def _traces(settings: Settings) -> Iterator[Check]:
+    """Spans are an option: off is fine, on and lost is worth a word."""
+    collector = _anywhere(settings).collector
+    if not collector.endpoint:
+        yield Check("traces", "ok", "no spans are sent (OTEL_EXPORTER_OTLP_ENDPOINT is not set)")
+    elif not is_installed():
+        cure = "in a checkout: .venv/bin/pip install '.[otel]'"
+        yield Check("traces", "warn", "OTEL_EXPORTER_OTLP_ENDPOINT is set, but the extra otel is not installed", cure)
+    elif problem := problem_of(collector):
+        cure = "check OTEL_EXPORTER_OTLP_ENDPOINT and the collector; jobs go on without"
+        yield Check("traces", "warn", f"spans are lost: {problem}", cure)
+    else:
+        yield Check("traces", "ok", f"spans go to {shown_endpoint(collector)}")
+
+
 def _anywhere(settings: Settings) -> Workshop:
     """For checks that need no shared directory."""
     return Workshop(settings, Path(settings.shared.directory or ".").expanduser().absolute())
@@ -213,4 +229,5 @@ AREAS: dict[str, Callable[[Settings], Iterator[Check]]] = {
     "model": _model,
     "material": _material,
     "knowledge": _knowledge_sources,
+    "traces": _traces,
 }

@@ -14,7 +14,9 @@ from tasks.contract import strict_json
 from tasks.contract.context import Context
 from tasks.contract.evidence import Evidence
 from tasks.contract.payload import Payload, content_digest, read_payload
+from tasks.contract.result import Result
 from tasks.contract.shape import JsonObject, Shape
+from tasks.contract.trace import fresh_traceparent, sent_traceparent
 from tasks.errors import Code, JobError, PermanentError, TransientError
 from tasks.pipeline import Pipeline, note, run_inline, timestamp
 from tasks.ports import Ports, Record
@@ -119,7 +121,9 @@ def run(path: Path, settings: Settings) -> Answered:
         raise refused(conflict(payload.task_id), opened.content, path, opened.document, shop)
     ports, pipeline = shop.ports(fresh_kb=True), pipeline_of(payload.skill)
     now = ports.clock.now()
-    job = Job(payload.task_id, folder, ports, deadline=now + payload.deadline_seconds)
+    trace = read_history(folder).traceparent or sent_traceparent(opened.document)
+    trace = trace or fresh_traceparent(ports.clock.token(16))
+    job = Job(payload.task_id, folder, ports, deadline=now + payload.deadline_seconds, traceparent=trace)
     over = _object(folder.read(RESULT) or b"")
     rest = ""
     if over is not None and not _runs_again(job, pipeline, over, f"run:{path}"):
@@ -127,7 +131,7 @@ def run(path: Path, settings: Settings) -> Answered:
         rest = "; the running system answered this job already: `kbw replay` runs it once more"
     else:
         if folder.read(EVENTS) is None:
-            folder.append(EVENTS, accept_event(now, pipeline.first.name, f"run:{path}"))
+            folder.append(EVENTS, accept_event(now, pipeline.first.name, f"run:{path}", trace))
         run_inline(pipeline, job, max_attempts=settings.job.max_attempts)
     result = _object(folder.read(RESULT) or b"") or {}
     told = _told_path(opened) or f"{folder.path}/{RESULT}"
@@ -202,7 +206,7 @@ def apply(
     except JobError as error:
         reason = f"{error.code}: {error.en}"
         result = result_of_failure(payload.task_id, failure_of(error), {})
-    body = strict_json.dumps(opened.shop.mask.value(result.document()))
+    body = _bytes_of(result, opened)
     if result_output is not None:
         _write(result_output, body)
         return Answered(str(result_output), result.success, reason)
@@ -242,12 +246,16 @@ def _file_command(path: Path, settings: Settings, output: Path, work: Callable[[
         artefact = work(opened, ports)
     except JobError as error:
         result = result_of_failure(opened.payload.task_id, failure_of(error), {})
-        body = strict_json.dumps(opened.shop.mask.value(result.document()))
+        body = _bytes_of(result, opened)
         with suppress(JobError):  # it must not go there: what went wrong first is what the operator has to hear
             ports.sink.deliver(opened.payload, opened.payload.task_id, body)
         raise
     _write(output, strict_json.dumps(opened.shop.mask.value(artefact.document())))
     return artefact
+
+
+def _bytes_of(result: Result, opened: Opened) -> bytes:
+    return strict_json.dumps(opened.shop.mask.value(result.document_for(sent_traceparent(opened.document))))
 
 
 def _readable(read: Callable[[], S]) -> S:

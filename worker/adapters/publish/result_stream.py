@@ -11,14 +11,19 @@ from tasks.ports import ResultSink
 
 
 def result_fields(task_id: str, document: bytes) -> dict[str, str]:
-    """A result as an entry of the stream (CONTRACT §4.7); ``result`` is the document's very text."""
+    """A result as an entry of the stream (CONTRACT §4.7); ``result`` is the document's very text.
+
+    ``traceparent`` is beside it for a job whose sender named one, so that a consumer need not read the document first.
+    """
     result = json.loads(document)
+    trace = str(result.get("traceparent") or "")
     return {
         "taskId": task_id,
         "kind": "result",
         "success": "true" if result.get("success") is True else "false",
         "errorCode": str(result.get("errorCode") or ""),
         "result": document.decode("utf-8"),
+        **({"traceparent": trace} if trace else {}),
     }
 
 
