@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tasks.knowledge.found import Found, Hit, Status
+from tasks.knowledge.found import Found, Status
 from tests.fakes_knowledge import (
-    Asked,
     Said,
     TableEmbeddings,
     embeddings_answer,
@@ -27,6 +25,7 @@ from tests.fakes_knowledge import (
     service,
     spec,
 )
+from tests.qdrant_server import KEY, qdrant_rest
 from worker.adapters.knowledge.embeddings import OfflineEmbeddings, ServedEmbeddings
 from worker.adapters.knowledge.fault import SearchFault
 from worker.adapters.knowledge.pgvector import PgvectorStore
@@ -39,13 +38,13 @@ from worker.outbound import AllowedHosts, Outbound
 CLOCK = SystemClock()
 LOCAL = AllowedHosts(("127.0.0.1", "localhost"))
 QUERY = [2.0, 0.0, 0.0, 0.0]
-RECORDS: dict[str, tuple[list[float], str]] = {
-    # text → vector, language; lengths differ, so that dot and distance order otherwise than cosine does
-    "同一方向": ([0.5, 0.0, 0.0, 0.0], "zh"),
-    "很近": ([9.0, 3.0, 0.0, 0.0], "zh"),
-    "sixty degrees": ([1.0, 1.7320508, 0.0, 0.0], "en"),
-    "直角": ([0.0, 0.0, 4.0, 0.0], "zh"),
-    "opposite": ([-1.0, 0.0, 0.0, 0.0], "en"),
+RECORDS: dict[str, tuple[list[float], dict[str, Any]]] = {
+    # text → vector, facts; lengths differ, so that dot and distance order otherwise than cosine does
+    "同一方向": ([0.5, 0.0, 0.0, 0.0], {"lang": "zh", "year": 2024, "weight": 0.5, "checked": True}),
+    "很近": ([9.0, 3.0, 0.0, 0.0], {"lang": "zh", "year": 2025, "weight": 0.25, "checked": False}),
+    "sixty degrees": ([1.0, 1.7320508, 0.0, 0.0], {"lang": "en", "year": 2025, "weight": 0.75, "checked": True}),
+    "直角": ([0.0, 0.0, 4.0, 0.0], {"lang": "zh", "year": 2026, "weight": 0.25, "checked": False}),
+    "opposite": ([-1.0, 0.0, 0.0, 0.0], {"lang": "en", "year": 2024, "weight": 0.5, "checked": True}),
 }
 COSINES = {text: cosine(QUERY, vector) for text, (vector, _) in RECORDS.items()}
 
@@ -58,11 +57,13 @@ class Base:
     endpoint: str
     metrics: tuple[str, ...]
     more: dict[str, Any]
+    headers: dict[str, str] = field(default_factory=dict)
 
     def search(self, *, index: str = "cosine", vector: list[float] = QUERY, **params: Any) -> Found:
         vdb = {"index_name": f"kb_{index}", "top_k": 5, "threshold": 0.0, **self.more, **params}
-        source_spec = spec(endpoint=self.endpoint, vdb_params=vdb, timeout=20, retry=0)
-        return VectorSource(source_spec, self.store, TableEmbeddings({"问": vector}), environment(), CLOCK).search("问")
+        source_spec = spec(endpoint=self.endpoint, vdb_params=vdb, timeout=20, retry=0, headers=self.headers)
+        embeddings = TableEmbeddings({"问": vector})
+        return VectorSource(source_spec, self.store, embeddings, environment(KB_KEY=KEY), CLOCK).search("问")
 
 
 def qdrant_client(path: str) -> Any:
@@ -75,10 +76,8 @@ def fill_qdrant(client: Any) -> None:
     for name, distance in {"cosine": "Cosine", "l2": "Euclid", "dot": "Dot"}.items():
         client.create_collection(f"kb_{name}", models.VectorParams(size=4, distance=distance))
         points = [
-            models.PointStruct(
-                id=number, vector=vector, payload={"content": text, "lang": lang, "title": f"题{number}"}
-            )
-            for number, (text, (vector, lang)) in enumerate(RECORDS.items(), 1)
+            models.PointStruct(id=number, vector=vector, payload={"content": text, "title": f"题{number}", **facts})
+            for number, (text, (vector, facts)) in enumerate(RECORDS.items(), 1)
         ]
         client.upsert(f"kb_{name}", points)
 
@@ -91,37 +90,17 @@ def qdrant_folder(folder: Path, _stack: ExitStack) -> Base:
 
 
 def qdrant_server(folder: Path, stack: ExitStack) -> Base:
-    """Qdrant's REST form in front of its own local mode: there is no server binary to be had from an index."""
-    client = qdrant_client(str(folder / "q"))
-    stack.callback(client.close)
+    there, client = stack.enter_context(qdrant_rest(folder))
     fill_qdrant(client)
-    models = import_module("qdrant_client.models")
+    return Base(
+        QdrantServer(outbound(stack)), there.url, ("cosine", "l2", "dot"), {}, headers={"api-key": "{{env.KB_KEY}}"}
+    )
 
-    def answer(request: Asked) -> Said:
-        if request.headers.get("api-key") != "t0k3n":
-            return said({"status": {"error": "forbidden"}}, 403)
-        name = request.path.split("/")[2]
-        if not client.collection_exists(name):
-            return said({"status": {"error": f"Not found: Collection `{name}`"}}, 404)
-        if request.method == "GET":
-            return said({"result": json.loads(client.get_collection(name).model_dump_json()), "status": "ok"})
-        body = request.json
-        chosen = models.Filter.model_validate(body["filter"]) if "filter" in body else None
-        found = client.query_points(
-            name, query=body["query"], query_filter=chosen, limit=body["limit"], with_vectors=body["with_vector"]
-        )
-        return said({"result": json.loads(found.model_dump_json()), "status": "ok"})
 
-    there = stack.enter_context(service(answer))
-    outbound = Outbound(LOCAL, CLOCK.monotonic)
-    stack.callback(outbound.close)
-
-    class WithKey(QdrantServer):
-        def search(self, vector: Any, params: Any, place: Any) -> list[Hit]:
-            place = type(place)(place.endpoint, {"api-key": "t0k3n"}, place.deadline)
-            return super().search(vector, params, place)
-
-    return Base(WithKey(outbound), there.url, ("cosine", "l2", "dot"), {})
+def outbound(stack: ExitStack) -> Outbound:
+    made = Outbound(LOCAL, CLOCK.monotonic)
+    stack.callback(made.close)
+    return made
 
 
 def sqlite_vec(folder: Path, _stack: ExitStack) -> Base:
@@ -131,12 +110,14 @@ def sqlite_vec(folder: Path, _stack: ExitStack) -> Base:
     base.enable_load_extension(True)
     base.load_extension(extension.loadable_path())
     for name, declared in {"cosine": " distance_metric=cosine", "l2": ""}.items():
-        columns = f"embedding float[4]{declared}, lang text, +content text, +title text"
+        facts = "lang text, year integer, weight float, checked boolean"
+        columns = f"embedding float[4]{declared}, {facts}, +content text, +title text"
         base.execute(f"CREATE VIRTUAL TABLE kb_{name} USING vec0({columns})")
-        for number, (text, (vector, lang)) in enumerate(RECORDS.items(), 1):
+        for number, (text, (vector, its)) in enumerate(RECORDS.items(), 1):
+            places = ", ".join("?" * (4 + len(its)))
             base.execute(
-                f"INSERT INTO kb_{name}(rowid, embedding, lang, content, title) VALUES (?, ?, ?, ?, ?)",
-                (number, struct.pack("4f", *vector), lang, text, f"题{number}"),
+                f"INSERT INTO kb_{name}(rowid, embedding, content, title, {', '.join(its)}) VALUES ({places})",
+                (number, struct.pack("4f", *vector), text, f"题{number}", *its.values()),
             )
     base.close()
     return Base(SqliteVecStore(CLOCK.monotonic), f"file://{folder}/kb.db", ("cosine", "l2"), {})
@@ -153,10 +134,11 @@ def pgvector(folder: Path, stack: ExitStack) -> Base:
     with psycopg.connect(uri, autocommit=True) as base:
         base.execute("CREATE EXTENSION vector")
         for name in ("cosine", "l2", "dot"):
-            base.execute(f"CREATE TABLE kb_{name} (content text, title text, lang text, embedding vector(4))")
-            for number, (text, (vector, lang)) in enumerate(RECORDS.items(), 1):
-                values = [text, f"题{number}", lang, str(vector)]
-                base.execute(f"INSERT INTO kb_{name} VALUES (%s, %s, %s, %s)", values)
+            facts = "lang text, year integer, weight double precision, checked boolean"
+            base.execute(f"CREATE TABLE kb_{name} (content text, title text, embedding vector(4), {facts})")
+            for number, (text, (vector, its)) in enumerate(RECORDS.items(), 1):
+                values = [text, f"题{number}", str(vector), *its.values()]
+                base.execute(f"INSERT INTO kb_{name} VALUES (%s, %s, %s, %s, %s, %s, %s)", values)
     return Base(PgvectorStore(LOCAL, CLOCK.monotonic), uri, ("cosine", "l2", "dot"), {})
 
 
@@ -218,12 +200,25 @@ def test_top_k_takes_the_nearest(base: Base) -> None:
     [
         ({"lang": "en"}, ["sixty degrees"]),
         ({"lang": ["zh", "fr"]}, ["同一方向", "很近", "直角"]),
+        ({"year": 2025}, ["很近", "sixty degrees"]),
+        ({"year": [2026, 2024], "lang": "zh"}, ["同一方向", "直角"]),
+        ({"weight": 0.25}, ["很近", "直角"]),
+        ({"weight": [0.5, 0.75]}, ["同一方向", "sixty degrees"]),
+        ({"checked": True}, ["同一方向", "sixty degrees"]),
+        ({"checked": [True, False], "year": [2025]}, ["很近", "sixty degrees"]),
     ],
 )
 def test_a_filter_holds_before_top_k_counts(base: Base, chosen: Any, expected: list[str]) -> None:
     found = base.search(filter=chosen, top_k=len(expected))
 
     assert texts(found) == expected
+
+
+def test_sqlite_vec_refuses_a_filter_that_would_take_many_queries(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        found = sqlite_vec(tmp_path, stack).search(filter={"weight": [number / 100 for number in range(40)]})
+
+    assert (found.status, "32 queries" in found.detail) == (Status.MISCONFIGURED, True)
 
 
 def test_a_filter_value_is_a_value_never_a_part_of_the_query(base: Base) -> None:
@@ -257,15 +252,72 @@ def test_a_metric_that_the_index_does_not_have_is_told(base: Base) -> None:
 # ---------------------------------------------------------------- one store's own
 
 
-def test_qdrant_refuses_a_wrong_key_and_an_html_page_is_no_qdrant() -> None:
-    outbound = Outbound(LOCAL, CLOCK.monotonic)
-    vdb = {"index_name": "a", "top_k": 1, "threshold": 0.5}
-    with service(said({}, 403), Said(body=b"<html>", content_type="text/html")) as there:
-        source = VectorSource(
-            spec(endpoint=there.url, vdb_params=vdb), QdrantServer(outbound), TableEmbeddings(), environment(), CLOCK
-        )
-        assert [source.search("x").status, source.search("x").status] == [Status.UNAUTHORIZED, Status.BAD_RESPONSE]
-    outbound.close()
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"api-key": "{{env.KB_KEY}}"}, Status.HIT),
+        ({"Authorization": "Bearer {{env.KB_KEY}}"}, Status.HIT),
+        ({"api-key": "{{env.KB_OTHER}}"}, Status.UNAUTHORIZED),
+        ({}, Status.UNAUTHORIZED),
+    ],
+)
+def test_qdrant_wants_its_key(tmp_path: Path, headers: dict[str, str], status: Status) -> None:
+    with ExitStack() as stack:
+        base = qdrant_server(tmp_path, stack)
+        vdb = {"index_name": "kb_cosine", "top_k": 5, "threshold": 0.0}
+        keys = environment(KB_KEY=KEY, KB_OTHER="wr0ng")
+        asked = spec(endpoint=base.endpoint, vdb_params=vdb, headers=headers)
+
+        found = VectorSource(asked, base.store, TableEmbeddings({"问": QUERY}), keys, CLOCK).search("问")
+
+    assert found.status == status, found.detail
+
+
+def test_qdrant_with_several_vectors_is_asked_for_the_one_that_is_named(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        there, client = stack.enter_context(qdrant_rest(tmp_path))
+        models = import_module("qdrant_client.models")
+        sizes = {
+            "body": models.VectorParams(size=4, distance="Cosine"),
+            "head": models.VectorParams(size=2, distance="Dot"),
+        }
+        client.create_collection("kb_named", sizes)
+        point = models.PointStruct(id=1, vector={"body": QUERY, "head": [0.0, 3.0]}, payload={"content": "甲"})
+        client.upsert("kb_named", [point])
+        base = Base(QdrantServer(outbound(stack)), there.url, (), {}, headers={"api-key": "{{env.KB_KEY}}"})
+
+        by_body = base.search(index="named", columns={"embedding": "body"}, threshold=1.0)
+        by_head = base.search(index="named", columns={"embedding": "head"}, vector=[0.0, 1.0], threshold=1.0)
+        unnamed = base.search(index="named")
+
+    assert (texts(by_body), texts(by_head)) == (["甲"], ["甲"])
+    assert (unnamed.status, "columns.embedding" in unnamed.detail) == (Status.MISCONFIGURED, True)
+
+
+def test_a_filter_that_a_strict_qdrant_refuses_is_told_with_its_cure(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        there, client = stack.enter_context(qdrant_rest(tmp_path))
+        models = import_module("qdrant_client.models")
+        strict = models.StrictModeConfig(enabled=True, unindexed_filtering_retrieve=False)
+        vectors = models.VectorParams(size=4, distance="Cosine")
+        client.create_collection("kb_strict", vectors, strict_mode_config=strict)
+        client.upsert("kb_strict", [models.PointStruct(id=1, vector=QUERY, payload={"content": "甲", "lang": "zh"})])
+        base = Base(QdrantServer(outbound(stack)), there.url, (), {}, headers={"api-key": "{{env.KB_KEY}}"})
+
+        refused = base.search(index="strict", filter={"lang": "zh"})
+        client.create_payload_index("kb_strict", "lang", "keyword")
+        found = base.search(index="strict", filter={"lang": "zh"})
+
+    assert (refused.status, "payload index" in refused.detail) == (Status.MISCONFIGURED, True)
+    assert texts(found) == ["甲"]
+
+
+def test_an_html_page_is_no_qdrant() -> None:
+    with ExitStack() as stack:
+        there = stack.enter_context(service(Said(body=b"<html>", content_type="text/html")))
+        base = Base(QdrantServer(outbound(stack)), there.url, (), {})
+
+        assert base.search().status == Status.BAD_RESPONSE
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,9 @@ class QdrantServer:
         reply = self.outbound.send(method, url, headers, content, place.deadline)
         if reply.status == 404:
             raise not_found(params)
+        if reply.status == 400:  # dimension and vector name were checked before
+            told = "in strict mode each field of vdb_params.filter needs a payload index"
+            raise SearchFault(Status.MISCONFIGURED, f"Qdrant refused the query (HTTP 400): {told}")
         fault = fault_of_status(reply.status, urlsplit(url).hostname or "", reply.retry_after)
         if fault:
             raise fault
@@ -154,12 +157,20 @@ def _query(vector: Sequence[float], params: VdbParams, index: _Index) -> dict[st
     if index.using:
         body["using"] = index.using
     if params.filter:
-        conditions = [
-            {"key": key, "match": {"any": value} if isinstance(value, list) else {"value": value}}
-            for key, value in params.filter.items()
-        ]
-        body["filter"] = {"must": conditions}
+        body["filter"] = {"must": [_condition(key, value) for key, value in params.filter.items()]}
     return body
+
+
+def _condition(key: str, value: object) -> dict[str, Any]:
+    """``match`` knows texts, whole numbers and booleans, its ``any`` only lists of one of the first two."""
+    if isinstance(value, list):
+        kinds = {type(one) for one in value}
+        if len(kinds) == 1 and kinds <= {str, int}:
+            return {"key": key, "match": {"any": value}}
+        return {"should": [_condition(key, one) for one in value]}
+    if isinstance(value, float):
+        return {"key": key, "range": {"gte": value, "lte": value}}
+    return {"key": key, "match": {"value": value}}
 
 
 def _hit(point: Mapping[str, Any], vector: Sequence[float], params: VdbParams, index: _Index) -> Hit:

@@ -6,12 +6,14 @@ The nearest records come by the table's own metric (its default is L2, not cosin
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -29,6 +31,8 @@ from worker.adapters.knowledge.vectors import (
 )
 
 MORE_CANDIDATES = 4
+MOST_NEIGHBOURS = 4_096  # vec0 gives no more
+MOST_QUERIES = 32
 _VECTOR = re.compile(r"(?P<name>\w+)\s+float\[(?P<size>\d+)\](?P<rest>[^,)]*)", re.IGNORECASE)
 _METRIC = re.compile(r"distance_metric\s*=\s*(\w+)", re.IGNORECASE)
 _METRICS = {"l2": "l2", "cosine": "cosine", "l1": "l1"}
@@ -84,18 +88,32 @@ def _ask(connection: Any, vector: Sequence[float], params: VdbParams) -> list[Hi
     columns = params.columns
     names = [_column(name) if name else "''" for name in (columns.content, columns.title, columns.url)]
     wanted = struct.pack(f"{len(vector)}f", *vector)
-    conditions, values = [f"{_column(columns.embedding)} MATCH ?", "k = ?"], list[object]()
+    limit = params.top_k if metric == "cosine" else params.top_k * MORE_CANDIDATES
+    hits: list[Hit] = []
+    for chosen in _choices(params):
+        conditions = [f"{_column(name)} IN ({', '.join('?' * len(options))})" for name, options in chosen]
+        statement = (
+            f"SELECT 1 - vec_distance_cosine({_column(columns.embedding)}, ?), {', '.join(names)} "  # noqa: S608  # quoted identifiers, values bound
+            f"FROM {_quoted(params.index_name)} AS t "
+            f"WHERE {' AND '.join([f'{_column(columns.embedding)} MATCH ?', 'k = ?', *conditions])}"
+        )
+        values = [value for _, options in chosen for value in options]
+        rows = connection.execute(statement, (wanted, wanted, min(limit, MOST_NEIGHBOURS), *values)).fetchall()
+        hits += [_hit(found) for found in rows if found[0] is not None]
+    return hits
+
+
+def _choices(params: VdbParams) -> list[tuple[tuple[str, Sequence[object]], ...]]:
+    """The filter as conditions a query: vec0 knows ``IN`` for texts and whole numbers, others are asked one by one."""
+    together: list[list[tuple[str, Sequence[object]]]] = []
     for name, value in params.filter.items():
         options = value if isinstance(value, list) else [value]
-        conditions.append(f"{_column(name)} IN ({', '.join('?' * len(options))})")
-        values += options
-    limit = params.top_k if metric == "cosine" else params.top_k * MORE_CANDIDATES
-    statement = (
-        f"SELECT 1 - vec_distance_cosine({_column(columns.embedding)}, ?), {', '.join(names)} "  # noqa: S608  # quoted identifiers, values bound
-        f"FROM {_quoted(params.index_name)} AS t WHERE {' AND '.join(conditions)}"
-    )
-    rows = connection.execute(statement, (wanted, wanted, min(limit, 4096), *values)).fetchall()
-    return [_hit(found) for found in rows if found[0] is not None]
+        listed = all(type(option) in (str, int) for option in options)
+        together.append([(name, options)] if listed else [(name, [option]) for option in dict.fromkeys(options)])
+    if math.prod(map(len, together)) > MOST_QUERIES:
+        told = f"filter needs more than {MOST_QUERIES} queries of sqlite-vec: shorten its lists of other than texts"
+        raise SearchFault(Status.MISCONFIGURED, told)
+    return list(product(*together))
 
 
 def _check(definition: str, vector: Sequence[float], params: VdbParams) -> str:
