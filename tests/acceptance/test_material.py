@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import re
 import signal
 import socket
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from tests.acceptance.system import System, pid_of, running_system, wait_for
 from tests.fakes_material import CARD, LEAKING, TRANSFER, node, payload, screen
@@ -20,9 +22,10 @@ from tests.model_shapes import Reply, Request, completion
 from tests.weknora_server import RETRIEVE_KEY, Base, WeknoraServer
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.enable_socket]
-KB = "MCN极致事件素材库"
+KB, KB_ID = "MCN极致事件素材库", "5d3e0c1a-9b7f-4a52-8c64-2f1e6b0d9a37"  # the id that workers remember
 FIRST = "【素材内容 · 来源：极致事件机制检索】"
 OFF = FIRST + "\n（检索不可用时此段留空，按 references/素材库/ 源文件填充）"
+SENTENCES = ("把对方的外行话一句句拆穿", "你锅都没热透", "先给围观者的脸", "周铁锅")
 QUESTION = "找一条 被质疑的修表师傅 预期反转 老街修表铺 的 钩子 型事件素材"
 
 
@@ -52,13 +55,50 @@ def system(tmp_path_factory: pytest.TempPathFactory, weknora: WeknoraServer) -> 
         found.model.rule = model_rule
         found.start("up")
         yield found
+        assert not traces(found), "what any test of this module left of a card"
 
 
 @pytest.fixture(autouse=True)
 def base(weknora: WeknoraServer) -> Base:
     weknora.bases.clear()
     weknora.calls.clear()
-    return weknora.add(Base(KB), {"standard_question": QUESTION, "answers": [CARD]})
+    return weknora.add(Base(KB, id=KB_ID), {"standard_question": QUESTION, "answers": [CARD]})
+
+
+def forms(text: str) -> list[bytes]:
+    """A text as it may stand in a file: plain, and escaped as JSON does, once and twice."""
+    once = json.dumps(text)[1:-1]
+    return [text.encode(), once.encode(), json.dumps(once)[1:-1].encode()]
+
+
+def traces(system: System) -> list[str]:
+    """Where a sentence of a card, or a key, still stands: artefacts, logs, the append-only file, every Redis key."""
+    wanted = [form for text in (*SENTENCES, RETRIEVE_KEY) for form in forms(text)]
+    files = {str(p): p.read_bytes() for p in system.home.rglob("*") if p.is_file() and "references" not in p.parts}
+    assert any("appendonlydir" in name for name in files)
+    return [name for name, held in {**files, **redis_values(system)}.items() if any(form in held for form in wanted)]
+
+
+def redis_values(system: System) -> dict[str, bytes]:
+    """Every key with all it holds."""
+    told = json.loads((system.home / "state" / "valkey" / "server.json").read_bytes())
+    reading = {
+        "string": "GET",
+        "hash": "HGETALL",
+        "list": "LRANGE",
+        "set": "SMEMBERS",
+        "zset": "ZRANGE",
+        "stream": "XRANGE",
+    }
+    ends = {"list": (0, -1), "zset": (0, -1), "stream": ("-", "+")}
+    with redis.Redis(port=told["port"], password=told["password"]) as client:
+        found = {}
+        for key in client.scan_iter():
+            kind = client.type(key).decode()
+            if kind in reading:  # a key may be gone by now
+                found[repr(key)] = key + pickle.dumps(client.execute_command(reading[kind], key, *ends.get(kind, ())))
+        assert found
+        return found
 
 
 def result_of(system: System, number: str, *nodes: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -74,11 +114,7 @@ def test_on(system: System, weknora: WeknoraServer) -> None:
     assert [n["status"] for n in result["nodes"]] == ["HIT", "SKIPPED", "REFUSED"]
     assert list(result["timings"]) == ["plan", "find", "render"]
     assert len(weknora.searches()) == 1
-    for file in [p for p in system.home.rglob("*") if p.is_file() and "git" not in p.parts]:
-        content = file.read_bytes().decode("utf-8", "replace")
-        for sentence in ("把对方的外行话一句句拆穿", "你锅都没热透", "先给围观者的脸"):
-            assert sentence not in content, file
-        assert RETRIEVE_KEY not in content, file
+    assert not traces(system)
 
 
 def test_empty(system: System, weknora: WeknoraServer, base: Base) -> None:
@@ -158,6 +194,23 @@ def test_off_with_local_files_by_the_command(system: System, tmp_path: Path) -> 
     assert done.stdout.startswith(FIRST + "\n\n■ 节点① ")
     assert "local_md" in done.stderr
     assert source.read_bytes() == before
+
+
+def test_a_fleet_without_weknora_searches_the_local_files_and_counts_it(tmp_path: Path) -> None:
+    folder = tmp_path / "references" / "素材库"
+    folder.mkdir(parents=True)
+    (folder / "市井.md").write_text(f"# 市井\n\n## 被质疑的修表师傅一类\n{CARD}", "utf-8")
+    with running_system(tmp_path, KBW_MATERIAL_DIR=str(tmp_path)) as system:
+        system.model.rule = model_rule
+        system.start("up")
+        result = result_of(system, "local", node(1), node(2, anchor="远洋渔船甲板", gapObject="新来的水手长"))
+        assert result["nodes"][0] == {"id": "n1", "status": "HIT", "reason": "", "kept": 1, "source": "local_md"}
+        assert "机制来源：28325-3" in result["materialContent"]
+        assert result["degraded"] == [{"stage": "find", "source": "weknora", "status": "NOT_MOUNTED"}]
+        figures = system.kbw("metrics").stdout
+        assert 'kbw_material_searches_total{status="NOT_MOUNTED",source="weknora"} 2' in figures
+        assert 'kbw_material_searches_total{status="HIT",source="local_md"} ' in figures
+        assert not traces(system)
 
 
 def test_the_job_record_knows_the_other_pipeline(system: System) -> None:
