@@ -23,6 +23,7 @@ from worker.clock import SystemClock
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.enable_socket, pytest.mark.timeout(600)]
 PACKAGE = "tencent-weknora-mcp==1.1.1"
+INSTALL_S = 120.0
 TOKEN = "mcp-token-41d7"
 KB = "MCN极致事件素材库"
 CARD = {
@@ -38,16 +39,21 @@ def mcp_command() -> Path:
     place = Path(tempfile.gettempdir()) / f"kbw-tests-{os.getuid()}" / re.sub(r"\W+", "-", PACKAGE)
     command = place / "bin" / "weknora-mcp-server"
     if not command.exists():
-        made = subprocess.run([sys.executable, "-m", "venv", str(place)], capture_output=True, check=False, timeout=120)
-        pip = [str(place / "bin" / "pip"), "install", "-q", PACKAGE]
-        got = (
-            subprocess.run(pip, capture_output=True, text=True, check=False, timeout=400)
-            if not made.returncode
-            else None
-        )
-        if got is None or got.returncode:
-            pytest.skip(f"{PACKAGE} cannot be installed here: {got.stderr[-200:] if got else 'no venv'}")
+        # our own pip installs into the new environment: one less thing to bring there
+        pip = [sys.executable, "-m", "pip", "--python", str(place / "bin" / "python"), "install", "-q", PACKAGE]
+        for step in ([sys.executable, "-m", "venv", "--clear", "--without-pip", str(place)], pip):
+            if told := _refusal(step):
+                pytest.skip(f"{PACKAGE} cannot be installed here: {told}")
     return command
+
+
+def _refusal(step: list[str]) -> str:
+    """Why a step of the installation did not end well; a slow index is a reason too."""
+    try:
+        done = subprocess.run(step, capture_output=True, text=True, check=False, timeout=INSTALL_S)
+    except subprocess.TimeoutExpired:
+        return f"not ready after {INSTALL_S:.0f} s"
+    return (done.stderr.strip()[-200:] or f"exit code {done.returncode}") if done.returncode else ""
 
 
 @pytest.fixture
