@@ -11,7 +11,7 @@ from tasks.contract.material import MaterialFound, MaterialOutcome, MaterialPlan
 from tasks.errors import Code, PermanentError
 from tasks.pipeline import Pipeline
 from tasks.ports import MaterialDesk
-from tasks.query import IO, LLM
+from tasks.queues import IO, LLM
 from tasks.stages import material_find as finding
 from tasks.stages import material_plan as planning
 from tasks.stages import material_render as rendering

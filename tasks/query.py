@@ -17,6 +17,7 @@ from tasks.contract.outcome import Outcome, Receipt
 from tasks.contract.selection import PageSelection
 from tasks.pipeline import Pipeline, timestamp
 from tasks.ports import Snapshot
+from tasks.queues import COMMIT, IO, LLM
 from tasks.stages import answer as answering
 from tasks.stages import apply as applying
 from tasks.stages import commit as committing
@@ -27,8 +28,6 @@ from tasks.stages import publish as publishing
 from tasks.stages import select as selecting
 from tasks.stages.job import ANSWER, CONTEXT, EVIDENCE, OUTCOME, RECEIPT, SELECTION, Job
 from tasks.stages.prepare import SKILL
-
-IO, LLM, COMMIT = "kbw.io", "kbw.llm", "kbw.commit"
 
 query = Pipeline("query", skill=SKILL)
 

@@ -1,4 +1,4 @@
-"""Which pipeline serves which skill, and the queue of every stage; must not know what a pipeline does."""
+"""Which pipeline serves which skill; must not know what a pipeline does."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from tasks.pipeline import Pipeline
 from tasks.query import query
 
 PIPELINES = {pipeline.skill: pipeline for pipeline in (query, material)}
-
-QUEUES = {step.name: step.queue for pipeline in PIPELINES.values() for step in pipeline.steps}
 
 
 def pipeline_of(skill: str) -> Pipeline:

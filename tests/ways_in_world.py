@@ -13,7 +13,7 @@ from typing import Any
 
 from tasks.accept import Intake
 from tasks.ports import Claim
-from tasks.registry import QUEUES
+from tasks.queues import QUEUES
 from worker.adapters.job_files import FolderStore
 from worker.adapters.job_store import EmbeddedValkey, JobRecords, StorePolicy, open_job_records
 from worker.adapters.job_store.streams import JobStreams

@@ -21,7 +21,7 @@ from kombu.exceptions import OperationalError
 
 from tasks.base import Fleet, register_shells
 from tasks.pipeline import Pipeline
-from tasks.query import COMMIT, IO, LLM
+from tasks.queues import COMMIT, IO, LLM
 from tasks.registry import PIPELINES
 from worker.transport import TRANSPORT
 

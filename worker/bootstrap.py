@@ -14,14 +14,11 @@ from tasks.base import Fleet
 from tasks.contract.context import Limits
 from tasks.pipeline import Pipeline
 from tasks.ports import MaterialDesk, MaterialSource, Ports, ResultSink, Spans
-from tasks.registry import QUEUES, pipeline_of
+from tasks.registry import pipeline_of
 from worker import __version__
 from worker.adapters.attachments.cache import PreviewCache
 from worker.adapters.attachments.reader import ChildProcessReader
 from worker.adapters.job_files import FolderStore
-from worker.adapters.job_store import JobRecords, StorePolicy, open_job_records
-from worker.adapters.job_store.address import running_server
-from worker.adapters.job_store.dead_stream import DeadStream
 from worker.adapters.job_store.streams import JobStreams
 from worker.adapters.kb_git.committer import Committer
 from worker.adapters.kb_git.dense import Multilingual, is_installed
@@ -38,9 +35,8 @@ from worker.adapters.weknora.mcp import WeknoraMcp
 from worker.adapters.weknora.mcp_session import McpServer, McpSession
 from worker.adapters.weknora.rest import WeknoraRest
 from worker.bootstrap_knowledge import KnowledgeShop
-from worker.clock import SystemClock
+from worker.bootstrap_record import RecordShop, shared_dir_of
 from worker.counting import CountedModel, CountedWriter, counted_material, counted_mounts
-from worker.gauges import Gauges
 from worker.intake.message import MessageIntake
 from worker.intake.refusal import Refusals
 from worker.intake.shared_dir import SharedDirScanner
@@ -59,16 +55,8 @@ PRUNE_FIRST_S, PRUNE_EVERY_S = 60.0, 3_600.0
 
 
 @dataclass(frozen=True)
-class Workshop:
+class Workshop(RecordShop):
     """Everything built from one set of settings for one shared directory; each part when it is first asked for."""
-
-    settings: Settings
-    shared_dir: Path
-
-    @cached_property
-    def clock(self) -> SystemClock:
-        """Time and chance."""
-        return SystemClock()
 
     @cached_property
     def mask(self) -> SecretMask:
@@ -245,36 +233,6 @@ class Workshop:
             answers=material.answers,
         )
 
-    @cached_property
-    def redis_url(self) -> str:
-        """The configured server, else the embedded one that ``kbw up`` runs here. Raises :class:`SettingsError`."""
-        if self.settings.redis.url:
-            return self.settings.redis.url
-        embedded = running_server(self.state_dir)
-        if embedded is None:
-            raise SettingsError("no running system found: start `kbw up`, or set KBW_REDIS_URL to its Redis")
-        return embedded.broker_url
-
-    @cached_property
-    def state_dir(self) -> Path:
-        """Where the embedded Valkey keeps its file."""
-        return Path(self.settings.redis.state_dir).expanduser()
-
-    @cached_property
-    def records(self) -> JobRecords:
-        """The job record."""
-        job = self.settings.job
-        policy = StorePolicy(
-            prefix=self.settings.redis.prefix,
-            lease_s=job.lease_s,
-            stall_s=job.stall_s,
-            max_attempts=job.max_attempts,
-            default_cap=self.settings.model.concurrency,
-            queues=QUEUES,
-            lane_patience_s=job.lane_block_s,
-        )
-        return open_job_records(self.redis_url, policy, lambda: self.clock.token(16))
-
     def intake(self, wake: Callable[[Pipeline, str, str], None]) -> Intake:
         """What accepting needs."""
         records, token = self.records, self.clock.token
@@ -284,25 +242,6 @@ class Workshop:
     def streams(self) -> JobStreams:
         """Payloads in, results and dead letters out, for any language."""
         return JobStreams(self.redis_url, self.settings.redis.prefix)
-
-    @cached_property
-    def dead_stream(self) -> DeadStream:
-        """What never became a job, for operators."""
-        return DeadStream(self.redis_url, self.settings.redis.prefix)
-
-    @cached_property
-    def gauges(self) -> Gauges:
-        """Metrics and health."""
-        records = self.records
-        return Gauges(
-            views=records.views,
-            control=records.control,
-            census=records.census,
-            dead=self.dead_stream,
-            shared_dir=self.shared_dir,
-            kb_url=self.settings.gitea.url,
-            patience_s=self.settings.job.live_s,
-        )
 
     def upkeep(self, actor: str) -> Upkeep:
         """Recovery and pruning, in the name of ``actor``."""
@@ -392,11 +331,7 @@ class Workshop:
 
 def workshop(settings: Settings, shared_dir: Path | None = None) -> Workshop:
     """The workshop for the configured (or given) shared directory. Raises :class:`SettingsError` without one."""
-    if shared_dir is None:
-        if not settings.shared.directory:
-            raise SettingsError("OPENCLAW_SHARED_DIR is not set: the directory shared with the backend")
-        shared_dir = Path(settings.shared.directory).expanduser()
-    return Workshop(settings, shared_dir.absolute())
+    return Workshop(settings, shared_dir.absolute() if shared_dir else shared_dir_of(settings))
 
 
 def search_words(settings: Settings) -> Synonyms:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tasks.errors import StoreUnavailableError
-from tasks.ports import JobCensus, JobControl, JobViews
-from tasks.registry import PIPELINES, QUEUES
+from tasks.queues import QUEUES
 from worker import __version__
-from worker.adapters.job_store.dead_stream import DeadStream
 from worker.health import Check, Probe, available, consumed
 from worker.metrics import Metric, Snapshot, metrics_of, render
-from worker.paths import OWN_FOLDER
+
+if TYPE_CHECKING:
+    from tasks.ports import JobCensus, JobControl, JobViews
+    from worker.adapters.job_store.dead_stream import DeadStream
 
 DEAD_COUNTED = 100_000
 
@@ -33,6 +34,8 @@ class Gauges:
 
     def metrics(self) -> list[Metric]:
         """All families."""
+        from tasks.registry import PIPELINES  # and with them all stages: health needs none of them
+
         return metrics_of(
             Snapshot(
                 now=self.census.now(),
@@ -81,6 +84,8 @@ class Gauges:
         )
 
     def _try_shared_dir(self) -> None:
+        from worker.paths import OWN_FOLDER
+
         folder = self.shared_dir / OWN_FOLDER
         if not folder.is_dir():
             raise OSError(f"{folder} is not there (share unmounted?)")

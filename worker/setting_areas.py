@@ -11,7 +11,12 @@ class Area(BaseModel):
     """A few settings that belong together. Field aliases are the variable names."""
 
     model_config = ConfigDict(
-        frozen=True, populate_by_name=True, extra="forbid", str_strip_whitespace=True, allow_inf_nan=False
+        frozen=True,
+        populate_by_name=True,
+        extra="forbid",
+        str_strip_whitespace=True,
+        allow_inf_nan=False,
+        defer_build=True,  # an area that nobody set costs no command anything
     )
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 from urllib.parse import unquote
 
-from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
+from pydantic import SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
 from tasks.knowledge.secrets import SECRET_NAME, allow_list
@@ -54,10 +54,9 @@ class SettingRow:
     meaning: str
 
 
-class Settings(BaseModel):
+@dataclass(frozen=True)
+class Settings:
     """All areas. Build it with :meth:`load`."""
-
-    model_config = ConfigDict(frozen=True)
 
     gitea: GiteaSettings
     shared: SharedSettings
@@ -88,10 +87,13 @@ class Settings(BaseModel):
             elif name in document and document[name] != "":
                 values.setdefault(area, {})[name], origins[name] = document[name], "file"
         try:
-            areas = {area: AREAS[area].model_validate(values.get(area, {})) for area in AREAS}
+            areas = {
+                name: area.model_validate(values[name]) if name in values else area.model_construct()
+                for name, area in AREAS.items()
+            }
         except ValidationError as error:
             raise SettingsError(_describe(error)) from error
-        return cls(origins=origins, **areas)
+        return cls(origins=origins, **areas)  # type: ignore[arg-type]  # AREAS names each with its own type
 
     def rows(self) -> list[SettingRow]:
         """Every setting with value, origin and meaning."""

@@ -21,6 +21,7 @@ class Shape(BaseModel):
         extra="ignore",
         coerce_numbers_to_str=True,
         json_schema_serialization_defaults_required=True,  # what we write holds all its fields
+        defer_build=True,  # a command that reads no document does not pay for its shape
     )
 
     def document(self) -> JsonObject:

@@ -27,7 +27,7 @@ Format = Literal["text", "markdown", "json"]
 class _Part(BaseModel):
     """A frozen piece of the contract; a field nobody knows is an error, not a silent no-op."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class ResponseMap(_Part):

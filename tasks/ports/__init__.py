@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from tasks.contract.context import Limits
-from tasks.contract.payload import Payload
 from tasks.ports.files import JobFolder, JobFolders, ResultSink
 from tasks.ports.jobs import (
     CancelOutcome,
@@ -40,6 +38,16 @@ from tasks.ports.knowledge import (
 from tasks.ports.model import AttachmentReader, ModelCall, ModelDriver, RawReply
 from tasks.ports.record import Accepted, Ack, Claim, Failure, NewJob, Record, Refusal, State
 from tasks.ports.spans import Facts, NoSpans, Span, Spans
+
+if TYPE_CHECKING:  # most commands read records, and no document: what documents are is for the type checker
+    from tasks.contract.context import Limits
+    from tasks.contract.payload import Payload
+
+
+def _usual_limits() -> Limits:
+    from tasks.contract.context import Limits
+
+    return Limits()
 
 
 class Clock(Protocol):
@@ -70,7 +78,7 @@ class Ports:
     folders: JobFolders
     clock: Clock
     resolve_repo: Callable[[Payload], RepoRef]
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = field(default_factory=_usual_limits)
     fresh_kb: bool = False
     """The file commands look the remote's head up now; workers at most 2 s ago."""
     session_mode: Literal["task", "stage", "attempt"] = "task"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from tasks.contract.payload import Payload
-from tasks.contract.shape import JsonObject
+if TYPE_CHECKING:
+    from tasks.contract.payload import Payload
+    from tasks.contract.shape import JsonObject
 
 
 class ResultSink(Protocol):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from tasks.contract.outcome import QaPage, Receipt
-from tasks.contract.pages import PageFacts
-from tasks.contract.shape import Note
+if TYPE_CHECKING:
+    from tasks.contract.outcome import QaPage, Receipt
+    from tasks.contract.pages import PageFacts
+    from tasks.contract.shape import Note
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from tasks.contract.knowledge import KnowledgeView
-from tasks.knowledge.found import Found
-from tasks.knowledge.material import MaterialRules
-from tasks.knowledge.spec import Injection
+if TYPE_CHECKING:
+    from tasks.contract.knowledge import KnowledgeView
+    from tasks.knowledge.found import Found
+    from tasks.knowledge.material import MaterialRules
+    from tasks.knowledge.spec import Injection
 
 
 class KnowledgeSource(Protocol):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from tasks.contract.context import AttachmentView, Limits
-from tasks.contract.payload import AttachmentRef
-from tasks.contract.shape import JsonObject
+if TYPE_CHECKING:
+    from tasks.contract.context import AttachmentView, Limits
+    from tasks.contract.payload import AttachmentRef
+    from tasks.contract.shape import JsonObject
 
 
 class AttachmentReader(Protocol):

@@ -11,8 +11,8 @@ import pytest
 from tests.acceptance.system import running_system, wait_for
 from tests.acceptance.test_ways_in import HTTP_TOKEN, _free_port
 from tests.otlp_collector import collecting
+from worker.adapters.job_store import running_server
 from worker.adapters.job_store.streams import JobStreams
-from worker.adapters.job_store.valkey import running_server
 from worker.adapters.otlp_spans import is_installed
 
 pytestmark = pytest.mark.acceptance

@@ -15,7 +15,7 @@ import click
 import pytest
 import yaml
 
-from tasks.registry import QUEUES
+from tasks.queues import QUEUES
 from worker.cli import main
 from worker.metrics import BACKLOG_CLASSES, Snapshot, metrics_of
 from worker.settings import CONFIG_VARIABLE, Settings

@@ -7,13 +7,12 @@ import re
 import sys
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tasks.errors import Code, JobError, StoreUnavailableError
-from worker.ops.failure import OperationFailedError
-from worker.settings import Settings, SettingsError
+if TYPE_CHECKING:
+    from worker.settings import Settings
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 STATES = ("queued", "running", "parked", "done", "failed", "cancelled")
@@ -26,17 +25,25 @@ def told(command: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*args: Any, **options: Any) -> Any:
         try:
             return command(*args, **options)
-        except JobError as error:
-            fail(f"{error.code}: {error.en}")
-        except (SettingsError, OperationFailedError, StoreUnavailableError) as error:
-            fail(str(error))
         except (click.exceptions.Exit, click.ClickException, click.Abort):
             raise
-        except Exception as error:
-            logging.getLogger("kbw.cli").debug("crashed", exc_info=error)
-            fail(f"{Code.INTERNAL}: {type(error).__name__}: {error}; KBW_LOG_LEVEL=DEBUG shows where")
+        except Exception as error:  # noqa: BLE001 - a person at a terminal gets a line, not a traceback
+            fail(_line_of(error))
 
     return wrapped
+
+
+def _line_of(error: Exception) -> str:
+    from tasks.errors import Code, JobError, StoreUnavailableError
+    from worker.ops.failure import OperationFailedError
+    from worker.settings import SettingsError
+
+    if isinstance(error, JobError):
+        return f"{error.code}: {error.en}"
+    if isinstance(error, SettingsError | OperationFailedError | StoreUnavailableError):
+        return str(error)
+    logging.getLogger("kbw.cli").debug("crashed", exc_info=error)
+    return f"{Code.INTERNAL}: {type(error).__name__}: {error}; KBW_LOG_LEVEL=DEBUG shows where"
 
 
 def fail(text: str) -> None:
@@ -49,6 +56,7 @@ def settings_with_logging(level: str = "") -> Settings:
     """The settings; logs of this process are masked with their secrets from here on."""
     from worker.log import set_up_logging
     from worker.masking import SecretMask
+    from worker.settings import Settings
 
     settings = Settings.load()
     mask = SecretMask(settings.secrets(), [settings.gitea.username])

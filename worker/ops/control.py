@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from tasks.registry import QUEUES
+from tasks.queues import QUEUES
 from worker.bootstrap import workshop
 from worker.ops.desk import Desk, open_desk
 from worker.ops.failure import OperationFailedError

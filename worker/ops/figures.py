@@ -6,7 +6,7 @@ import json
 
 import click
 
-from worker.bootstrap import workshop
+from worker.bootstrap_record import RecordShop, shared_dir_of
 from worker.health import of_class
 from worker.metrics import as_document, render
 from worker.settings import Settings
@@ -14,7 +14,7 @@ from worker.settings import Settings
 
 def print_metrics(settings: Settings, *, as_json: bool) -> int:
     """Text for Prometheus, or JSON."""
-    metrics = workshop(settings).gauges.metrics()
+    metrics = RecordShop(settings, shared_dir_of(settings)).gauges.metrics()
     click.echo(
         json.dumps(as_document(metrics), ensure_ascii=False, indent=2) if as_json else render(metrics), nl=as_json
     )
@@ -23,7 +23,7 @@ def print_metrics(settings: Settings, *, as_json: bool) -> int:
 
 def print_health(settings: Settings, question: str, kind: str, *, as_json: bool) -> int:
     """Exit code 0: yes. ``kind``: ask for this class of workers only, all when empty."""
-    gauges = workshop(settings).gauges
+    gauges = RecordShop(settings, shared_dir_of(settings)).gauges
     fine, facts = gauges.live() if question == "live" else gauges.ready()
     if kind:
         fine, facts = of_class((fine, facts), kind)

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from tasks.base import Fleet
 from tasks.errors import JobError, StoreUnavailableError
-from tasks.query import IO
+from tasks.queues import IO
 from worker.adapters.job_store.faults import ServerFaultError
 from worker.adapters.job_store.guard import check_server
 from worker.adapters.job_store.valkey import EmbeddedValkey
