@@ -23,13 +23,16 @@ JAPANESE = (
 )
 KOREAN = "안녕하세요, 회의 자료를 확인해 주시기 바랍니다. 데이터베이스 백업은 매일 밤 자동으로 실행됩니다."
 RUSSIAN = "Система управления базами данных. Пользователь должен подтвердить регистрацию."
+GREEK = "Η διαχείριση της βάσης δεδομένων είναι σημαντική για την ομάδα"
+HEBREW = "ניהול מסד הנתונים של הארגון"
 FRENCH = "Les élèves français étudient à l'école. Où est le problème? Voilà, à bientôt."
 
 TEXTS = [
     (SIMPLIFIED, "gb18030"), (SIMPLIFIED, "utf-8"), (SIMPLIFIED, "utf-16-le"), (SIMPLIFIED, "utf-16-be"),
     (TRADITIONAL, "big5"), (TRADITIONAL, "gb18030"), (TRADITIONAL, "utf-16-le"), (JAPANESE, "cp932"),
     (JAPANESE, "euc_jp"), (JAPANESE, "iso2022_jp"), (JAPANESE, "utf-16-be"), (KOREAN, "cp949"), (RUSSIAN, "cp1251"),
-    (RUSSIAN, "koi8_r"), (FRENCH, "cp1252"), (FRENCH, "utf-16-le"),
+    (RUSSIAN, "koi8_r"), (SIMPLIFIED, "hz"), (KOREAN, "iso2022_kr"), (GREEK, "cp1253"),
+    (FRENCH, "cp1252"), (FRENCH, "utf-16-le"),
 ]  # fmt: skip
 
 
@@ -77,6 +80,12 @@ def test_a_declared_latin_charset_is_often_only_a_default_and_unknown_ones_are_i
     assert decode(SIMPLIFIED.encode("gb18030"), "x-user-defined").text == SIMPLIFIED
     assert decode(SIMPLIFIED.encode("gb18030"), "utf-16").text == SIMPLIFIED
     assert decode(SIMPLIFIED.encode("utf-8"), "gb2312").text == SIMPLIFIED
+
+
+def test_an_alphabet_that_cannot_be_told_is_refused_rather_than_shown_as_another() -> None:
+    with pytest.raises(FormatError):
+        decode(HEBREW.encode("cp1255"))
+    assert decode(b"a home directory ~{ and ~} in plain English").encoding == "utf-8"
 
 
 def test_a_text_cut_inside_a_character_loses_only_that_character() -> None:

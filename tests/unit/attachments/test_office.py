@@ -70,6 +70,12 @@ class TestWord:
         }
         assert "网页转来的正文" in text_of(docx("", more=more))
 
+    def test_the_number_of_pages_is_told_when_the_file_says_it(self) -> None:
+        assert (
+            meta_of(docx("x", more={"docProps/app.xml": "<Properties><Pages>12</Pages></Properties>"}))["pageCount"]
+            == 12
+        )
+
     def test_a_document_of_pictures_only_has_no_text_layer(self) -> None:
         assert fault_of(docx(body="<w:p><w:r><w:drawing/></w:r></w:p>")) == "NO_TEXT_LAYER"
 
@@ -125,6 +131,26 @@ class TestSheets:
         line = text_of(xlsx({"表": f'<row r="1">{cells}</row>'}, more=more)).splitlines()[1]
         assert line.split("\t") == ["拼接", "2018-09-20", "2018-09-20 12:00", "0.3", "1000", "TRUE", "公式", "#N/A"]
 
+    def test_a_formula_that_nobody_calculated_is_shown_itself(self) -> None:
+        cells = '<c r="A1"><f>B2*C2</f></c><c r="B1"><f>SUM(A1)</f><v>7</v></c><c r="C1"><f>1</f><v></v></c>'
+        assert text_of(xlsx({"表": f'<row r="1">{cells}</row>'})) == "[表]\n=B2*C2\t7\t=1"
+        many = "".join(f'<row r="{n}"><c r="A{n}"><f>B{n}</f></c></row>' for n in range(1, 4000))
+        assert "=B1\n=B2\n" in text_of(xlsx({"表": many}))
+
+    def test_percents_and_durations_show_as_people_see_them(self) -> None:
+        styles = (
+            '<styleSheet><numFmts><numFmt numFmtId="170" formatCode="[h]:mm:ss"/>'
+            '<numFmt numFmtId="171" formatCode="0.0%"/><numFmt numFmtId="172" formatCode="[Red]0.00"/></numFmts>'
+            '<cellXfs><xf numFmtId="170"/><xf numFmtId="171"/>'
+            '<xf numFmtId="9"/><xf numFmtId="172"/></cellXfs></styleSheet>'
+        )
+        values = enumerate(("1.25", "0.155", "2", "0.5"))
+        cells = "".join(f'<c s="{style}"><v>{value}</v></c>' for style, value in values)
+        assert (
+            text_of(xlsx({"表": f"<row>{cells}</row>"}, {"xl/styles.xml": styles}))
+            == "[表]\n30:00:00\t15.5%\t200%\t0.5"
+        )
+
     def test_the_1904_epoch_is_minded(self) -> None:
         styles = '<styleSheet><cellXfs><xf numFmtId="14"/></cellXfs></styleSheet>'
         file = xlsx({"a": '<row><c s="0"><v>1</v></c></row>'}, {"xl/styles.xml": styles}, '<workbookPr date1904="1"/>')
@@ -175,6 +201,43 @@ class TestSlides:
         assert text_of(pptx("<p:pic/>", shape("次页"))) == "[2] 次页"
 
 
+FLAT = (
+    '<?xml version="1.0"?><office:document xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0" '
+    'office:mimetype="application/vnd.oasis.opendocument.{}">{}<office:body>{}</office:body></office:document>'
+)
+
+
+class TestFlatFiles:
+    """Office documents saved as one XML file: their text, not their styles and properties."""
+
+    def test_flat_open_document_text_and_sheets(self) -> None:
+        styles = "<office:styles><text:p>样式</text:p></office:styles>"
+        assert text_of(FLAT.format("text", styles, "<text:p>正文</text:p>").encode(), "a.fodt") == "正文"
+        row = "<table:table-row><table:table-cell><text:p>值</text:p></table:table-cell></table:table-row>"
+        sheet = FLAT.format("spreadsheet", styles, f'<table:table table:name="表">{row}</table:table>')
+        assert text_of(sheet.encode(), "a.fods") == "[表]\n值"
+
+    def test_a_workbook_of_excel_2003(self) -> None:
+        cell = '<Cell{}><Data ss:Type="String">{}</Data></Cell>'
+        fourth = cell.format(' ss:Index="4"', "年龄")
+        rows = f"<Row>{cell.format('', '姓名')}{fourth}</Row><Row/>"
+        book = (
+            '<?xml version="1.0"?><Workbook xmlns="urn:schemas-microsoft-com:office:spreadsheet">'
+            "<Styles><Style>9</Style></Styles>"
+            f'<Worksheet ss:Name="名单"><Table>{rows}</Table></Worksheet></Workbook>'
+        )
+        assert text_of(book.encode(), "a.xml") == "[名单]\n姓名\t\t\t年龄"
+        assert meta_of(book.encode(), "a.xml")["sheets"] == ["名单"]
+
+    def test_a_package_in_one_file_and_an_ordinary_document_element(self) -> None:
+        part = (
+            f"<pkg:part><pkg:xmlData>{paragraph('正文')}</pkg:xmlData></pkg:part><pkg:binaryData>QUJD</pkg:binaryData>"
+        )
+        mark = 'xmlns:pkg="http://schemas.microsoft.com/office/2006/xmlPackage"'
+        assert text_of(f'<?xml version="1.0"?><pkg:package {mark}>{part}</pkg:package>'.encode()) == "正文"
+        assert "内容" in text_of(b'<?xml version="1.0"?><document><p>' + "内容</p></document>".encode(), "a.xml")
+
+
 class TestOpenDocument:
     def test_text_with_spaces_tabs_tables_and_without_deletions(self) -> None:
         content = (
@@ -199,6 +262,8 @@ class TestOpenDocument:
     def test_pages_of_a_presentation_are_counted(self) -> None:
         content = "<draw:page><text:p>一</text:p></draw:page><draw:page><text:p>二</text:p></draw:page>"
         assert text_of(opendocument("presentation", content)).split() == ["[1]", "一", "[2]", "二"]
+        numbered = "<draw:page><text:p>一<text:page-number>&lt;number&gt;</text:page-number></text:p></draw:page>"
+        assert text_of(opendocument("presentation", numbered)) == "[1] 一"
 
     def test_pages_of_pictures_only_have_no_text_layer(self) -> None:
         assert fault_of(opendocument("presentation", "<draw:page><draw:frame/></draw:page>")) == "NO_TEXT_LAYER"

@@ -41,6 +41,17 @@ class TestOldOffice:
         )
         assert TRADITIONAL in text_of(msg("會議通知", TRADITIONAL, "big5"))
 
+    def test_a_message_whose_body_is_a_page_and_one_whose_body_is_unreadable(self) -> None:
+        page = "<html><head><meta charset={}></head><p>网页正文内容</p></html>"
+        head = {"__properties_version1.0": bytes(32), "__substg1.0_0037001F": "通知".encode("utf-16-le")}
+        wide = head | {"__substg1.0_1013001F": page.format("x").encode("utf-16-le")}
+        narrow = head | {"__substg1.0_10130102": page.format("gb2312").encode("gbk")}
+        for streams in (wide, narrow):
+            assert text_of(ole(streams)).split() == ["主题:", "通知", "网页正文内容"]
+        broken = ole(head | {"__substg1.0_10130102": bytes(range(256)) * 16})
+        assert text_of(broken) == "主题: 通知"
+        assert meta_of(broken)["incomplete"] == "BINARY_FILE"
+
     def test_encryption_of_every_kind_is_told(self) -> None:
         assert fault_of(doc("x", encrypted=True)) == "PASSWORD_PROTECTED"
         assert fault_of(ppt("x", token=0xF3D1C4DF)) == "PASSWORD_PROTECTED"
@@ -71,6 +82,23 @@ class TestRtf:
     def test_a_rtf_cut_off_in_the_middle_shows_what_is_there(self) -> None:
         assert text_of(b"{\\rtf1 {\\b half a sen") == "half a sen"
 
+    def test_shapes_notes_and_headers_are_lines_of_their_own_and_hidden_text_is_not_shown(self) -> None:
+        rtf = (
+            b"{\\rtf1\\ansi body{\\footnote note}{\\header head}{\\v hidden}{\\deleted gone}{\\*\\annotation remark}"
+            b"{\\shp{\\*\\shpinst{\\sp{\\sn wzName}{\\sv Box 1}}{\\shptxt box}}}{\\*\\unknown x} end}"
+        )
+        assert text_of(rtf).split("\n") == ["body", "note", "head", "remark", "box end"]
+
+    def test_what_only_repeats_a_mails_page_is_left_out(self) -> None:
+        rtf = (
+            b"{\\rtf1\\fromhtml1 {\\*\\htmltag64 <p>}\\htmlrtf {\\b\\htmlrtf0 words"
+            b"\\htmlrtf }\\par\\htmlrtf0 {\\*\\htmltag72 </p>}}"
+        )
+        assert text_of(rtf) == "words"
+
+    def test_the_old_systems_letters(self) -> None:
+        assert text_of(b"{\\rtf1\\mac Caf\\'8e}") == "Caf\xe9"
+
     def test_the_packed_form_of_outlook(self) -> None:
         """The example of [MS-OXRTFCP] 4.1."""
         packed = bytes.fromhex(
@@ -91,6 +119,17 @@ class TestPagesAndMarkup:
         assert "标题\n第一段" in text.replace("\n\n", "\n")
         assert all(word not in text for word in ("var x", "p{}", "菜单", "版权"))
 
+    def test_a_row_of_a_table_is_a_line_whatever_is_in_its_cells(self) -> None:
+        row = "<tr><td><p>甲</p><td><div>乙<br>丙</div></td></tr>"
+        assert text_of(f"<html><table>{row}{row}</table><p>后</p>".encode()).split() == [*"|甲|乙丙" * 2, "后"]
+        assert [
+            line for line in text_of(f"<table>{row}<tr><td>丁</table>后".encode(), "a.html").split("\n") if line
+        ] == [
+            "|  甲  |  乙 丙",
+            " | 丁",
+            "后",
+        ]
+
     def test_a_page_that_is_all_navigation_is_shown_all_the_same(self) -> None:
         assert "菜单" in text_of(PAGE.replace("{}", "<nav>菜单</nav>").encode())
 
@@ -103,6 +142,11 @@ class TestPagesAndMarkup:
         xml = '<?xml version="1.0" encoding="GBK"?>\n<配置 名="值">内容</配置>'
         assert text_of(xml.encode("gbk"), "a.xml") == xml
         assert meta_of(xml.encode("gbk"), "a.xml")["encoding"] == "gb18030"
+
+    def test_an_entity_that_is_only_talked_about_is_no_entity(self) -> None:
+        for xml in ("<!-- <!ENTITY a> --><r>正文</r>", '<r><![CDATA[<!ENTITY a "b">]]>正文</r>'):
+            assert "正文" in text_of(xml.encode(), "a.xml")
+        assert fault_of(b'<!DOCTYPE r [<!-- --> <!ENTITY a "b">]><r>&a;</r>', "a.xml") == "FORBIDDEN_XML"
 
     def test_office_xml_is_shown_as_its_text(self) -> None:
         body = "<w:binData>QUJD</w:binData><w:p><w:t>正文</w:t></w:p>"
@@ -214,6 +258,15 @@ class TestTidying:
 class TestPlain:
     def test_json_escapes_become_letters_and_structure_stays(self) -> None:
         assert text_of(b'{"a": "\\u4f60\\u597d \\n \\\\u4f60"}', "a.json") == '{"a": "你好 \\n \\\\u4f60"}'
+
+    def test_pairs_of_escapes_are_one_letter_and_half_a_pair_stays(self) -> None:
+        assert (
+            text_of(b'["\\ud83d\\ude00", "\\uD840\\uDC00", "\\ud83d"]', "a.json")
+            == '["\U0001f600", "\U00020000", "\\ud83d"]'
+        )
+
+    def test_colours_of_a_terminal_are_not_shown(self) -> None:
+        assert text_of(b"\x1b[1;31merror\x1b[0m: disk\x1b[K full", "a.log") == "error: disk full"
 
     def test_indentation_of_code_and_yaml_stays(self) -> None:
         assert text_of(b"a:\r\n    b: 1\r\n      \r\n\r\n\r\n    c: 2\r\n", "a.yaml") == "a:\n    b: 1\n\n    c: 2"

@@ -49,6 +49,8 @@ _KEEP_CONTROL_SHARE = 0.01
 _KEEP_ZERO_SHARE = 0.1  # padded records and C strings in a text
 _MIN_ORDINARY = 0.42
 _MIN_SCORE = 0.25
+_LEAST_SCORES = {"cp1251": 0.9, "koi8_r": 0.9}  # Greek and Hebrew bytes read as Cyrillic look half ordinary
+_SHORT, _LEAST_COHERENCE = 200, 0.4
 _MOSTLY_ASCII = 0.7
 
 
@@ -100,7 +102,7 @@ def decode(data: bytes, declared: str | None = None, *, cut: bool = False) -> De
         return _checked(Decoded(_strict(data, wide, cut=True) or "", wide))
     text = _strict(data, "utf-8", cut=cut)
     if text is not None and b"\x1b$" not in data[:_SAMPLE]:
-        return _checked(Decoded(text, "utf-8"))
+        return _checked(_seven_bit(data) or Decoded(text, "utf-8"))
     return _checked(_undeclared(data, declared, cut=cut))
 
 
@@ -170,11 +172,21 @@ def _undeclared(data: bytes, declared: str | None, *, cut: bool) -> Decoded:
         text = _strict(data, wanted, cut=cut)
         if text is not None:
             return Decoded(text, wanted)
-    if b"\x1b$" in data[:_SAMPLE] and (text := _strict(data, "iso2022_jp_2", cut=cut)) is not None:
-        return Decoded(text, "iso2022_jp_2")
+    if b"\x1b$" in data[:_SAMPLE]:
+        name = "iso2022_kr" if b"\x1b$)C" in data[:_SAMPLE] else "iso2022_jp_2"
+        if (text := _strict(data, name, cut=cut)) is not None:
+            return Decoded(text, name)
     if (nearly := _nearly_utf8(data)) is not None:
         return nearly
     return _guessed(data, cut=cut)
+
+
+def _seven_bit(data: bytes) -> Decoded | None:
+    """Chinese as old mail and news wrote it in seven bits (RFC 1843): ``~{`` begins it, ``~}`` ends it."""
+    if b"~{" not in data[:_SAMPLE] or not data.isascii():
+        return None
+    text = _strict(data, "hz", cut=True)
+    return Decoded(text, "hz") if text and any(char in _FREQUENT for char in text) else None
 
 
 def _guessed(data: bytes, *, cut: bool) -> Decoded:
@@ -184,8 +196,8 @@ def _guessed(data: bytes, *, cut: bool) -> Decoded:
     if len(_CONTROL_BYTE.findall(sample)) > max(2, len(sample) * _KEEP_CONTROL_SHARE):
         raise FormatError("BINARY_FILE", "holds control characters")
     ranked = _ranked(sample)
-    good = [name for score, name in ranked if score > _MIN_SCORE]
-    if len(data) >= 200 and (not ranked or ranked[0][0] < 0.7) and (name := _detected(sample)):
+    good = [name for score, name in ranked if score > _LEAST_SCORES.get(name, _MIN_SCORE)]
+    if (not good or ranked[0][0] < 0.7) and (name := _detected(sample)):
         good.append(name)
     for name in good:
         if (text := _strict(data, name, cut=cut)) is not None:
@@ -332,7 +344,9 @@ def _detected(sample: bytes) -> str | None:
     from charset_normalizer import from_bytes
 
     best = from_bytes(sample).best()
-    return best.encoding if best is not None and best.chaos < 0.1 else None
+    if best is None or best.chaos >= 0.1 or (len(sample) < _SHORT and best.coherence < _LEAST_COHERENCE):
+        return None
+    return best.encoding
 
 
 def _checked(decoded: Decoded) -> Decoded:

@@ -17,6 +17,7 @@ _MODULES = {
     "xlsb": "sheet_binary",
     "pdf": "pdf",
     "ole": "ole",
+    "xls": "excel97",
     "opendocument": "opendocument",
     "epub": "epub",
     "zip": "archive",
@@ -41,7 +42,7 @@ _ENDLESS_GAPS = re.compile(r"[ \t\u3000]{200,}")
 _WIDE_GAPS = re.compile(r" {3,}")
 _AS_WRITTEN = ("plain", "xml")
 """Groups whose indentation means something."""
-_EMPTY_WITHOUT_TEXT = ("plain", "xml", "html", "xlsx", "xlsb", "zip")
+_EMPTY_WITHOUT_TEXT = ("plain", "xml", "html", "xlsx", "xlsb", "xls", "zip")
 """Groups in which no text means nothing at all; in the others it may stand in pictures."""
 _MAX_UNREADABLE = 0.2
 

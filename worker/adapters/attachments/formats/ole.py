@@ -18,6 +18,7 @@ def extract(file: BinaryIO, sink: Sink, _kind: str) -> None:
     except Exception as error:  # olefile raises whatever its arithmetic meets in a damaged file
         raise FormatError("CORRUPT", f"OLE container: {type(error).__name__}") from error
     if container.exists("EncryptedPackage") or container.exists("EncryptionInfo"):
+        sink.meta["detectedType"] = "encrypted-office"
         raise FormatError("PASSWORD_PROTECTED", "encrypted package")
     if container.exists("WordDocument"):
         from worker.adapters.attachments.formats import word97

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import BinaryIO
 
 from worker.adapters.attachments.formats.package import Package
@@ -9,7 +10,7 @@ from worker.adapters.attachments.formats.sink import EnoughError, FormatError, S
 from worker.adapters.attachments.formats.tables import read_sheets, row_text
 from worker.adapters.attachments.formats.xml_stream import Attributes, local, parse
 
-_SKIPPED = frozenset({"tracked-changes", "forms", "binary-data", "ruby-text", "scripts", "desc"})
+_SKIPPED = frozenset({"tracked-changes", "forms", "binary-data", "ruby-text", "scripts", "desc", "page-number"})
 _MAX_REPEAT = 64
 _MAX_BLANKS = 100
 
@@ -21,16 +22,21 @@ def extract(file: BinaryIO, sink: Sink, kind: str) -> None:
         raise FormatError("PASSWORD_PROTECTED", "encrypted document")
     if "content.xml" not in package:
         raise FormatError("CORRUPT", "content.xml is missing")
-    if kind == "ods":
-        _read_sheets(package, sink)
-        return
-    body = _Body(sink)
-    parse(package.blocks("content.xml"), body.start, body.end, body.data)
-    if body.pages:
-        sink.meta["slideCount"] = body.pages
+    read_content(package.blocks("content.xml"), sink, kind)
     if kind == "odt" and "styles.xml" in package:
         outside = _Body(sink, only_inside=("header", "footer"))
         parse(package.blocks("styles.xml"), outside.start, outside.end, outside.data)
+
+
+def read_content(content: Iterable[bytes], sink: Sink, kind: str) -> None:
+    """The body of ``content.xml``, or of a file that is one flat XML."""
+    if kind == "ods":
+        _read_sheets(content, sink)
+        return
+    body = _Body(sink, only_inside=("body",))
+    parse(content, body.start, body.end, body.data)
+    if body.pages:
+        sink.meta["slideCount"] = body.pages
 
 
 class _Body:
@@ -103,11 +109,11 @@ def _whole(attrs: Attributes, name: str) -> int:
     return 1
 
 
-def _read_sheets(package: Package, sink: Sink) -> None:
+def _read_sheets(content: Iterable[bytes], sink: Sink) -> None:
     """One pass over all sheets; each is kept apart, so that they can share the preview."""
     sheets = _Sheets(sink.limit)
     try:
-        parse(package.blocks("content.xml"), sheets.start, sheets.end, sheets.data)
+        parse(content, sheets.start, sheets.end, sheets.data)
         cut = False
     except EnoughError:
         cut = True

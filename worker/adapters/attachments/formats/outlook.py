@@ -7,7 +7,7 @@ import olefile
 from worker.adapters.attachments.formats.decode import codec_of, decode
 from worker.adapters.attachments.formats.ole import stream
 from worker.adapters.attachments.formats.sink import FormatError, Sink
-from worker.adapters.attachments.formats.web_page import read_page
+from worker.adapters.attachments.formats.web_page import read_markup, read_page
 
 _HEADERS = (("0037", "主题"), ("0C1A", "发件人"), ("0E04", "收件人"), ("0E03", "抄送"))
 _BODY = "1000"
@@ -25,17 +25,25 @@ def read(container: olefile.OleFileIO, sink: Sink) -> None:
         if value := _decoded(*texts[tag], codec).strip():
             sink.write(f"{shown}: {value}\n")
     sink.write("\n")
-    body = _decoded(*texts[_BODY], codec)
-    if body.strip():
-        sink.write(body)
-    elif html := stream(container, f"__substg1.0_{_HTML}0102"):
-        read_page(html, sink)
-    elif packed := stream(container, f"__substg1.0_{_RTF}0102"):
-        _read_rtf(packed, sink)
+    try:
+        _write_body(container, _decoded(*texts[_BODY], codec), codec, sink)
+    except FormatError as error:  # an unreadable body does not take subject and people along
+        sink.meta["incomplete"] = error.code
     names = _attachment_names(container, codec)
     if names:
         sink.write("\n\n附件：" + "、".join(names) + "\n")
     sink.meta["attachmentCount"] = len(names)
+
+
+def _write_body(container: olefile.OleFileIO, plain: str, codec: str, sink: Sink) -> None:
+    if plain.strip():
+        sink.write(plain)
+    elif html := stream(container, f"__substg1.0_{_HTML}0102"):
+        read_page(html.rstrip(b"\0"), sink)
+    elif (page := _decoded(*_text_property(container, [], _HTML), codec)).strip():
+        read_markup(page, sink)
+    elif packed := stream(container, f"__substg1.0_{_RTF}0102"):
+        _read_rtf(packed, sink)
 
 
 def _text_property(container: olefile.OleFileIO, folder: list[str], tag: str) -> tuple[bytes, bool]:

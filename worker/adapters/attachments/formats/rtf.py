@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 from worker.adapters.attachments.formats.decode import codec_of, decode
@@ -17,13 +17,20 @@ _TOKEN = re.compile(
 _SKIPPED = frozenset(
     b"fonttbl colortbl stylesheet info pict object objdata themedata colorschememapping datastore listtable "
     b"listoverridetable rsidtbl generator xmlnstbl latentstyles filetbl revtbl fldinst bkmkstart bkmkend datafield "
-    b"mmathPr nonshppict pgptbl template".split()
+    b"mmathPr nonshppict pgptbl template sp".split()
 )
 _MARKS = {
     b"par": "\n", b"line": "\n", b"sect": "\n", b"page": "\n", b"row": "\n", b"tab": "\t", b"cell": "\t",
     b"emdash": "—", b"endash": "–", b"bullet": "•", b"lquote": "‘", b"rquote": "’", b"ldblquote": "“",
     b"rdblquote": "”", b"emspace": " ", b"enspace": " ",
 }  # fmt: skip
+_STARRED = frozenset((b"shpinst", b"annotation"))
+"""Behind a star ("ignore what you do not know") and yet text: shapes and comments."""
+_HIDING = frozenset((b"v", b"deleted", b"htmlrtf"))
+"""Switches: hidden, deleted as a tracked change, and what only repeats a mail's HTML ([MS-OXRTFEX] 2.1.3.2)."""
+_PLACES = frozenset(b"footnote annotation shptxt header headerl headerr headerf footer footerl footerr footerf".split())
+"""Text of its own, in the middle of another."""
+_SYSTEMS = {b"mac": "mac_roman", b"pc": "cp437", b"pca": "cp850"}
 _CHARSETS = {
     0: "cp1252", 77: "mac_roman", 128: "cp932", 129: "cp949", 130: "johab", 134: "gb18030", 136: "cp950", 161: "cp1253",
     162: "cp1254", 163: "cp1258", 177: "cp1255", 178: "cp1256", 186: "cp1257", 204: "cp1251", 222: "cp874",
@@ -43,9 +50,14 @@ class _Group:
     """What a closing brace gives back."""
 
     skip: bool = False
+    hidden: bool = False
     codec: str = ""
     unicode_skip: int = 1
     in_fonts: bool = False
+
+    @property
+    def silent(self) -> bool:
+        return self.skip or self.hidden
 
 
 class _Reader:
@@ -59,6 +71,7 @@ class _Reader:
         self._raw = bytearray()
         self._swallow = 0
         self._high = 0
+        self._starred = False
 
     def read(self, data: bytes) -> None:
         at = 0
@@ -88,11 +101,11 @@ class _Reader:
         return 0
 
     def _brace(self, brace: bytes) -> None:
-        self._swallow = 0
+        self._swallow, self._starred = 0, False
         if brace == b"{" and len(self._stack) < _MAX_DEPTH:
             self._stack.append(self._group)
             group = self._group
-            self._group = _Group(group.skip, group.codec, group.unicode_skip, group.in_fonts)
+            self._group = replace(group)
         elif brace == b"}" and self._stack:
             self._group = self._stack.pop()
 
@@ -102,22 +115,37 @@ class _Reader:
             return max(0, value or 0)
         if word != b"u":
             self._flush()
-        if word == b"fonttbl":
-            self._group.in_fonts = self._group.skip = True
-        elif word in _SKIPPED:
-            self._group.skip = True
-        elif word in (b"f", b"fcharset", b"ansicpg", b"cpg", b"plain"):
+        if self._begins_destination(word):
+            return 0
+        if word in _HIDING:
+            self._group.hidden = value != 0
+        elif word in (b"f", b"fcharset", b"ansicpg", b"cpg", b"plain") or word in _SYSTEMS:
             self._set_codec(word, value)
         elif word == b"uc":
             self._group.unicode_skip = max(0, value if value is not None else 1)
         elif word == b"u" and value is not None:
             self._unicode(value & 0xFFFF)
-        elif word in _MARKS and not self._group.skip:
+        elif word in _MARKS and not self._group.silent:
             self._sink.write(_MARKS[word])
         return 0
 
+    def _begins_destination(self, word: bytes) -> bool:
+        """Whether the word says where the group's text belongs; what is not shown is skipped from here on."""
+        starred, self._starred = self._starred, False
+        if word == b"fonttbl":
+            self._group.in_fonts = self._group.skip = True
+        elif word in _SKIPPED or (starred and word not in _STARRED):
+            self._group.skip = True
+        elif word in _PLACES and not self._group.silent:
+            self._sink.write("\n")
+        else:
+            return False
+        return True
+
     def _set_codec(self, word: bytes, value: int | None) -> None:
-        if word == b"ansicpg":
+        if word in _SYSTEMS:
+            self._default = _SYSTEMS[word]
+        elif word == b"ansicpg":
             self._default = codec_of("utf-8" if value == 65001 else f"cp{value}") or ""
         elif word == b"f" and self._group.in_fonts:
             self._font = value or 0
@@ -126,37 +154,37 @@ class _Reader:
         elif word == b"fcharset" and self._group.in_fonts:
             self._fonts[self._font] = _CHARSETS.get(value or 0, "")
         elif word == b"plain":
-            self._group.codec = ""
+            self._group.codec, self._group.hidden = "", False
 
     def _symbol(self, symbol: bytes) -> None:
         if symbol == b"*":
-            self._group.skip = True  # "ignore what you do not know": all that we know carries no star
+            self._starred = True
         elif symbol in b"\\{}":
             self._byte(symbol[0])
         elif symbol == b"~":
             self._plain(b" ")
         elif symbol == b"_":
             self._plain(b"-")
-        elif symbol in b"\r\n" and not self._group.skip:
+        elif symbol in b"\r\n" and not self._group.silent:
             self._flush()
             self._sink.write("\n")
 
     def _byte(self, byte: int) -> None:
         if self._swallow:
             self._swallow -= 1
-        elif not self._group.skip:
+        elif not self._group.silent:
             self._raw.append(byte)
 
     def _plain(self, plain: bytes) -> None:
         dropped = min(self._swallow, len(plain))
         self._swallow -= dropped
-        if not self._group.skip:
+        if not self._group.silent:
             self._raw += plain[dropped:]
 
     def _unicode(self, code: int) -> None:
         self._flush()
         self._swallow = self._group.unicode_skip
-        if self._group.skip:
+        if self._group.silent:
             return
         if 0xD800 <= code < 0xDC00:
             self._high = code

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from worker.adapters.attachments.formats.cell_values import DateStyles, shown_number
+from worker.adapters.attachments.formats.cell_values import NumberStyles, shown_number
 from worker.adapters.attachments.formats.package import Package
 from worker.adapters.attachments.formats.sink import FormatError, Sink
 from worker.adapters.attachments.formats.tables import read_sheets, row_text
@@ -15,7 +15,8 @@ from worker.adapters.attachments.formats.xml_stream import Attributes, XmlStream
 
 _MAX_SHARED = 200_000
 _MAX_CELL = 8_000
-_VALUE_MARKS = (b"v>", b"is>", b"Data>")
+_MAX_FORMULA = 500
+_VALUE_MARKS = (b"v>", b"is>", b"f>", b"Data>")
 
 
 def extract(file: BinaryIO, sink: Sink, _kind: str) -> None:
@@ -60,11 +61,11 @@ class Workbook:
             raise FormatError("CORRUPT", "no sheets")
         related = dict(by_id.values())
         self._strings = _SharedStrings(package, related.get("sharedStrings", "xl/sharedStrings.xml"))
-        self.dates = DateStyles(epoch_1904=self.epoch_1904)
+        self.styles = NumberStyles(epoch_1904=self.epoch_1904)
         styles = related.get("styles", "xl/styles.xml")
         if styles in package:
             with contextlib.suppress(FormatError):  # without styles dates show as numbers, the rest is right
-                parse(package.blocks(styles), self.dates.start, self.dates.end)
+                parse(package.blocks(styles), self.styles.start, self.styles.end)
 
     def read_sheet(self, index: int, sink: Sink) -> None:
         """Rows of one sheet that hold something."""
@@ -82,8 +83,8 @@ class Workbook:
             return "TRUE" if raw.strip() == "1" else "FALSE"
         if kind in ("str", "inlineStr", "e", "d"):
             return raw
-        date = self.dates.shown(style, raw)
-        return shown_number(raw) if date is None else date
+        styled = self.styles.shown(style, raw)
+        return shown_number(raw) if styled is None else styled
 
 
 class _Rows:
@@ -95,6 +96,8 @@ class _Rows:
         self._kind = "n"
         self._style = ""
         self._taking = False
+        self._in_formula = False
+        self._formula = ""
         self._skip = 0
         self._text: list[str] = []
         self._length = 0
@@ -107,6 +110,9 @@ class _Rows:
             self._style = attrs.get("s", "")
             self._text = []
             self._length = 0
+            self._formula = ""
+        elif name == "f":
+            self._in_formula = True
         elif name == "v" or name == "t":
             self._taking = not self._skip
         elif name == "rPh":  # how a Japanese word is read: not part of the cell
@@ -118,11 +124,15 @@ class _Rows:
         name = local(tag)
         if name == "v" or name == "t":
             self._taking = False
+        elif name == "f":
+            self._in_formula = False
         elif name == "rPh":
             self._skip -= 1
         elif name == "c":
             if self._text and (value := self._workbook.value(self._kind, self._style, "".join(self._text))):
                 self._cells[self._column] = value
+            elif self._formula and not self._text:  # saved by a program that does not calculate
+                self._cells[self._column] = f"={self._formula}"
         elif name == "row" or name == "sheetData":
             self._flush()
 
@@ -130,6 +140,8 @@ class _Rows:
         if self._taking and self._length < _MAX_CELL:
             self._text.append(text)
             self._length += len(text)
+        elif self._in_formula and len(self._formula) < _MAX_FORMULA:
+            self._formula += text
 
     def _flush(self) -> None:
         self._column = -1

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from worker.adapters.attachments.formats.cell_values import DateStyles, shown_number
+from worker.adapters.attachments.formats.cell_values import NumberStyles, shown_number
 from worker.adapters.attachments.formats.package import Package
 from worker.adapters.attachments.formats.sink import FormatError, Sink
 from worker.adapters.attachments.formats.tables import read_sheets, row_text
@@ -43,7 +43,7 @@ class _Workbook:
                     self.sheets.append((name, by_id[relation][1]))
         if not self.sheets:
             raise FormatError("CORRUPT", "no sheets")
-        self._dates = DateStyles(epoch_1904=epoch_1904)
+        self._styles = NumberStyles(epoch_1904=epoch_1904)
         self._read_styles(related.get("styles", ""))
         strings = related.get("sharedStrings", "")
         self._records = _records(package.blocks(strings)) if strings else iter(())
@@ -66,11 +66,11 @@ class _Workbook:
         inside = False
         for kind, body in _records(self._package.blocks(part)) if part else ():
             if kind == _FORMAT and len(body) > 6:
-                self._dates.add_format(struct.unpack_from("<H", body)[0], _wide(body, 2)[0])
+                self._styles.add_format(struct.unpack_from("<H", body)[0], _wide(body, 2)[0])
             elif kind in (_BEGIN_CELL_STYLES, _END_CELL_STYLES):
                 inside = kind == _BEGIN_CELL_STYLES
             elif kind == _STYLE and inside and len(body) >= 4:
-                self._dates.add_style(struct.unpack_from("<H", body, 2)[0])
+                self._styles.add_style(struct.unpack_from("<H", body, 2)[0])
 
     def _value(self, kind: int, body: bytes) -> str:
         if kind in (_TEXT, _FORMULA_TEXT):
@@ -87,8 +87,8 @@ class _Workbook:
 
     def _number(self, body: bytes, value: float) -> str:
         style = int.from_bytes(body[4:7], "little")
-        date = self._dates.shown(style, repr(value))
-        return shown_number(repr(value)) if date is None else date
+        styled = self._styles.shown(style, repr(value))
+        return shown_number(repr(value)) if styled is None else styled
 
     def _string(self, number: int) -> str:
         while number >= len(self._strings) and len(self._strings) < _MAX_SHARED:

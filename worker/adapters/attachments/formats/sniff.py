@@ -35,6 +35,8 @@ _OTHERS = (
     (b"LZIP", "lzip"), (b"\xed\xab\xee\xdb", "rpm"), (b"!<arch>\n", "ar"), (b"\0\0\x1a\0", "lotus"),
     (b"\xac\xed\0\x05", "java-serialized"), (b"PAR1", "parquet"), (b"\x93NUMPY", "numpy"), (b"AC10", "dwg"),
 )  # fmt: skip
+_OLD_SHEETS = (b"\x09\x00\x04\x00", b"\x09\x02\x06\x00", b"\x09\x04\x06\x00", b"\x09\x08\x08\x00")
+"""Excel 2 to 4, and 5 written without a container."""
 _OOXML_MARKS = ("[Content_Types].xml", "_rels/.rels", "word/document.xml", "ppt/presentation.xml", "xl/workbook.xml")
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _MAIL_HEADER = re.compile(
@@ -62,6 +64,8 @@ def sniff(file: BinaryIO, name: str) -> tuple[str, str]:
         return _zip_kind(file)
     if head.startswith(_OLE):
         return "ole", "ole"
+    if head.startswith(_OLD_SHEETS):
+        return "xls", "xls"
     if b"%PDF-" in head[:1024] and not (ending in _TEXT_NAMES and not head.startswith(b"%PDF-")):
         return "pdf", "pdf"
     if (kind := _by_magic(head)) is not None:

@@ -43,6 +43,7 @@ class _Page:
         self._silent = silent
         self._open: list[str] = []
         self._pre = 0
+        self._in_cell = False
 
     def start(self, tag: str, attributes: str) -> None:
         if tag in self._silent:
@@ -50,10 +51,11 @@ class _Page:
                 self._open.append(tag)
         elif not self._open:
             self._pre += tag == "pre"
-            if tag in _BLOCKS:
-                self._sink.write("\n")
-            elif tag in ("td", "th"):
+            if tag in ("td", "th"):
+                self._in_cell = True
                 self._sink.write(" | ")
+            elif tag in _BLOCKS:
+                self._break(tag)
             elif tag == "img" and (alt := _ALT.search(attributes)):
                 self.text(alt.group(1) or alt.group(2))
 
@@ -63,8 +65,15 @@ class _Page:
                 pass
         elif not self._open:
             self._pre = max(0, self._pre - (tag == "pre"))
-            if tag in _BLOCKS:
-                self._sink.write("\n")
+            if tag in ("td", "th"):
+                self._in_cell = False
+            elif tag in _BLOCKS:
+                self._break(tag)
+
+    def _break(self, tag: str) -> None:
+        """A new line; inside a table's cell a blank, so that a row stays a line."""
+        self._in_cell &= tag not in ("tr", "table")
+        self._sink.write(" " if self._in_cell else "\n")
 
     def text(self, data: str) -> None:
         if not self._open:

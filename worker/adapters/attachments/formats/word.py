@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import BinaryIO
 
 from worker.adapters.attachments.formats.package import Package
@@ -10,6 +11,7 @@ from worker.adapters.attachments.formats.xml_stream import Attributes, local, ma
 
 _BREAKS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-", "ptab": "\t"}
 _SKIPPED = frozenset({"pPr", "instrText", "del", "moveFrom", "rt", "binData", "rPh", "docPartGallery"})
+_PAGES = re.compile(rb"<(?:\w+:)?Pages>(\d{1,6})</")
 _EXTRAS = ("footnotes", "endnotes", "header", "footer", "comments", "diagramData", "chart")
 
 
@@ -79,6 +81,8 @@ def read_part(package: Package, part: str, sink: Sink) -> None:
 def extract(file: BinaryIO, sink: Sink, _kind: str) -> None:
     """The text of a Word document."""
     package = Package(file)
+    if counted := _PAGES.search(package.read("docProps/app.xml", 65_536)):
+        sink.meta["pageCount"] = int(counted.group(1))  # as the program that saved it last had counted
     body = main_part(package, "word/")
     read_part(package, body, sink)
     related = list(relations(package, body).values())

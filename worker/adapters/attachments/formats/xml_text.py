@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import BinaryIO
 
 from worker.adapters.attachments.formats.decode import decode
+from worker.adapters.attachments.formats.flat_office import read_flat
 from worker.adapters.attachments.formats.sink import FormatError, Sink
 from worker.adapters.attachments.formats.xml_stream import Attributes, local, parse
 
@@ -15,9 +17,9 @@ _PIECE = 16_384
 _ENCODING = re.compile(rb"^\s*<\?xml[^>]{0,100}?encoding\s*=\s*[\"']([A-Za-z0-9_:.-]{2,30})[\"']")
 _DECLARATION = re.compile(r"^\s*<\?xml.*?\?>", re.DOTALL)
 _ENTITY = re.compile(r"<!ENTITY\b", re.IGNORECASE)
-_DOCUMENT_ROOT = re.compile(
-    r"<(?:[\w.-]+:)?(wordDocument|Workbook|package|document|TEI|book|article|FictionBook|svg)[\s>]"
-)
+_QUOTED_MARKUP = re.compile(r"<!--.*?-->|<!\[CDATA\[.*?\]\]>", re.DOTALL)
+_OFFICE_HEAD = 16_384  # LibreOffice declares thirty namespaces before it says what the file is
+_DOCUMENT_ROOT = re.compile(r"<(?:[\w.-]+:)?(document|TEI|book|article|FictionBook|svg)[\s>]")
 _SKIPPED = frozenset({"binData", "binaryData", "binary", "style", "script", "instrText", "delText"})
 _LINES = frozenset({"p", "h", "Row", "tr", "title", "para", "row", "item", "v", "text"})
 
@@ -28,8 +30,10 @@ def extract(file: BinaryIO, sink: Sink, _kind: str) -> None:
     found = _ENCODING.search(data[:300])
     decoded = decode(data, found.group(1).decode("ascii") if found else None, cut=len(data) >= _READ)
     sink.meta.update(decoded.facts())
-    if _ENTITY.search(decoded.text[:_SHOWN]):
+    if _ENTITY.search(_QUOTED_MARKUP.sub("", decoded.text[:_SHOWN])):
         raise FormatError("FORBIDDEN_XML", "declares entities")
+    if read_flat(decoded.text[:_OFFICE_HEAD], _blocks(decoded.text), sink):
+        return
     if _DOCUMENT_ROOT.search(decoded.text[:4096]):
         _read_document(decoded.text, sink)
     else:
@@ -58,5 +62,10 @@ def _read_document(text: str, sink: Sink) -> None:
         if not skip:
             sink.write(characters)
 
+    parse(_blocks(text), start, end, data)
+
+
+def _blocks(text: str) -> Iterator[bytes]:
     body = _DECLARATION.sub("", text, count=1).encode("utf-8", "replace")  # decoded here, so no longer as declared
-    parse((body[at : at + 65_536] for at in range(0, len(body), 65_536)), start, end, data)
+    for at in range(0, len(body), 65_536):
+        yield body[at : at + 65_536]

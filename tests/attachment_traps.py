@@ -1,0 +1,63 @@
+"""Files that readers trip over, written by code: old sheets, PDFs with odd fonts, fields and notes."""
+
+from __future__ import annotations
+
+import struct
+
+from tests.attachment_files import ole
+
+
+def record(kind: int, body: bytes) -> bytes:
+    """One record of an old Excel file."""
+    return struct.pack("<HH", kind, len(body)) + body
+
+
+def excel95(name: str, rows: list[list[str]], code_page: int, codec: str, *, locked: bool = False) -> bytes:
+    """An Excel 5/95 workbook: 8-bit text in a code page that the file names. The last row holds 42.5."""
+    raw_name = name.encode(codec)
+    sheet = record(0x809, struct.pack("<HHHH", 0x500, 0x10, 0, 0))
+    for row, cells in enumerate(rows):
+        for column, text in enumerate(cells):
+            raw = text.encode(codec)
+            sheet += record(0x204, struct.pack("<HHHH", row, column, 0, len(raw)) + raw)
+    sheet += record(0x203, struct.pack("<HHHd", len(rows), 0, 0, 42.5)) + record(0x0A, b"")
+    head = record(0x809, struct.pack("<HHHH", 0x500, 5, 0, 0))
+    head += record(0x2F, b"\x34\x12\x78\x56") if locked else b""
+    head += record(0x42, struct.pack("<H", code_page))
+    start = len(head) + 4 + 7 + len(raw_name) + 4
+    head += record(0x85, struct.pack("<IBBB", start, 0, 0, len(raw_name)) + raw_name) + record(0x0A, b"")
+    return ole({"Book": head + sheet})
+
+
+def excel4(rows: list[str], code_page: int, codec: str) -> bytes:
+    """An Excel 4 sheet: the same records without a container."""
+    out = record(0x409, struct.pack("<HHH", 0, 0x10, 0)) + record(0x42, struct.pack("<H", code_page))
+    for number, text in enumerate(rows):
+        raw = text.encode(codec)
+        out += record(0x204, struct.pack("<HHHH", number, 0, 0, len(raw)) + raw)
+    return out + record(0x0A, b"")
+
+
+def pdf_of(page: str, shown: bytes, *more: str, catalog: str = "") -> bytes:
+    """A PDF of one page; ``page`` is what its dictionary says besides, ``more`` are objects from number 5 on."""
+    objects = [
+        f"<< /Type /Catalog /Pages 2 0 R {catalog} >>".encode(),
+        b"<< /Type /Pages /Count 1 /Kids [3 0 R] >>",
+        f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R {page} >>".encode(),
+        b"<< /Length %d >>\nstream\n%b\nendstream" % (len(shown), shown),
+        *(body.encode("latin-1") for body in more),
+    ]
+    out, offsets = b"%PDF-1.4\n", []
+    for number, body in enumerate(objects, 1):
+        offsets.append(len(out))
+        out += b"%d 0 obj\n%b\nendobj\n" % (number, body)
+    start = len(out)
+    out += b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
+    out += b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
+    return out + b"trailer << /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (len(objects) + 1, start)
+
+
+def pdf_in_font(font: str, raw: bytes, *more: str) -> bytes:
+    """A page that shows these bytes in a font given as its dictionary's inside; object 6 is the first of ``more``."""
+    shown = b"BT /F1 12 Tf 72 700 Td <%b> Tj ET" % raw.hex().encode()
+    return pdf_of("/Resources << /Font << /F1 5 0 R >> >>", shown, f"<< /Type /Font {font} >>", *more)
