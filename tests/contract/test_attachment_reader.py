@@ -140,7 +140,7 @@ class TestFilesFromOutside:
         started = time.monotonic()
         assert code_of(read_one(reader, attached("fifo"))) == "NOT_A_FILE"
         assert code_of(read_one(reader, attached("folder"))) == "NOT_A_FILE"
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 9
 
     def test_a_wrong_size_and_upper_case_or_prefixed_hashes(self, share: Path, reader: AttachmentReader) -> None:
         (share / "a.txt").write_bytes(b"text")

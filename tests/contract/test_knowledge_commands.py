@@ -262,10 +262,10 @@ def test_a_hung_service_leaves_half_of_the_jobs_time(files: Any, monkeypatch: py
         files("knowledge:\n" + source("a", f"http://127.0.0.1:{port}"), MOUNTED)
         mounts = shop().mounts
         started = clock.monotonic()
-        use = gather("kb_query", "问", mounts, seconds_left=2).at("answer").sources[0]
+        use = gather("kb_query", "问", mounts, seconds_left=4).at("answer").sources[0]
 
     assert use.status == Status.TIMEOUT
-    assert clock.monotonic() - started < 1.6
+    assert clock.monotonic() - started < 3.8
 
 
 def test_a_file_with_an_error_is_not_used_at_all(files: Any) -> None:
