@@ -6,14 +6,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+_MAX_MARKDOWN = 500
+"""So much of a heading is read: no title is longer, and a line of megabytes must not hold up the patterns below."""
+
 _MARKS = frozenset("#=-`~")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
-_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?[ \t]*\Z")
-_CLOSING = re.compile(r"(?:^|[ \t]+)#+\Z")
+_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?\Z")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*\Z")
 _NOT_TEXT = re.compile(r" {4}|\t| {0,3}(?:>|[-*+][ \t]|\d{1,9}[.)][ \t]|<|\||(?:[-*_][ \t]*){3,}\Z)")
 _ANCHOR = re.compile(r"\s*\{[#.:][^{}]*\}\s*\Z")
-_CODE = re.compile(r"(`+)(.+?)(?<!`)\1(?!`)")
+_CODE = re.compile(r"(?<!`)(`++)(.+?)(?<!`)\1(?!`)")
 _LINK = re.compile(r"!?\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])")
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>|<!--.*?-->")
 _STRONG = re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1")
@@ -59,9 +61,21 @@ def first_heading(body: str) -> str:
     return next((heading.text for heading in headings(body)), "")
 
 
+def atx_heading(line: str) -> tuple[int, str] | None:
+    """Level and Markdown text of a line ``## text ##``, else ``None``; ``line`` without its line end."""
+    atx = _ATX.match(line)
+    if atx is None:
+        return None
+    text = (atx[2] or "").rstrip(" \t")
+    open_end = text.rstrip("#")
+    is_closed = open_end[-1:] in ("", " ", "\t")
+    return len(atx[1]), (open_end.rstrip(" \t") if is_closed else text)
+
+
 def _heading(line: str, number: int, paragraph: list[str]) -> Heading | None:
-    if atx := _ATX.match(line):
-        return Heading(len(atx[1]), _plain(_CLOSING.sub("", atx[2] or "")), number)
+    if atx := atx_heading(line):
+        level, text = atx
+        return Heading(level, _plain(text), number)
     if paragraph and (underline := _UNDERLINE.match(line)):
         return Heading(1 if underline[1][0] == "=" else 2, _plain(" ".join(paragraph)), number - len(paragraph))
     return None
@@ -81,7 +95,7 @@ def _continued(paragraph: list[str], line: str) -> list[str]:
 
 def _plain(text: str) -> str:
     """Heading text without anchor and inline marks; code spans keep their content as it is."""
-    text = _ANCHOR.sub("", text.strip())
+    text = _ANCHOR.sub("", text[:_MAX_MARKDOWN].strip())
     parts, at = [], 0
     for code in _CODE.finditer(text):
         parts += [_unmarked(text[at : code.start()]), code[2].strip()]

@@ -9,14 +9,15 @@ import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tasks.kb.headings import atx_heading
+
 MAX_KEYWORDS = 8
 HEADER = "# Knowledge Base Index"
 
-_LINE = re.compile(r"- \[((?:\\.|[^\\])*?)\]\((<(?:\\.|[^<>\\])*>|.+?)\)(?=\s*$|\s+- )")
-_HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
+# The title ends at its first `](`, and only there: where the rest does not fit, no later one would.
+_LINE = re.compile(r"- \[((?:\\.|[^\\\]]|\](?!\())*+)\]\((<(?:\\.|[^<>\\])*+>|.+?)\)(?=\s*$|\s+- )")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _UPDATED = "Updated at:"
-_LINE_BREAK = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
 # Types whose English plural is not made by rule, as the team's own index writes them.
 _GROUPS = {"qa": "QA", "faq": "FAQ", "overview": "Overview", "": "Pages"}
 
@@ -220,8 +221,8 @@ def _headings(lines: Sequence[str]) -> Iterator[tuple[int, int, str]]:
                 fence = mark[1]
             elif mark[1].startswith(fence) and not line.strip().strip(fence[0]):
                 fence = ""
-        elif not fence and (heading := _HEADING.match(line.rstrip("\r\n"))):
-            yield at, len(heading[1]), (heading[2] or "").strip()
+        elif not fence and (heading := atx_heading(line.rstrip("\r\n"))):
+            yield at, *heading
 
 
 def _by_group(entries: Iterable[IndexEntry]) -> dict[str, list[IndexEntry]]:
@@ -259,7 +260,7 @@ def _destination(path: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    return _LINE_BREAK.sub(" ", text).strip()
+    return " ".join(part for line in text.splitlines() if (part := line.strip()))
 
 
 def _escaped(text: str) -> str:

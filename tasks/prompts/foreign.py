@@ -16,10 +16,10 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 # Role and turn marks of the common chat templates: ChatML, Llama 2/3, Mistral, Gemma, DeepSeek, and thinking tags.
 _TAGS = (
     re.compile(r"<(\s*[|｜][^<>\n]{0,60}[|｜]\s*)>"),
-    re.compile(r"<(<\s*/?\s*SYS\s*>)>", re.IGNORECASE),
-    re.compile(r"\[(\s*/?\s*(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\s*)\]", re.IGNORECASE),
+    re.compile(r"<(<\s*+(?:/\s*+)?SYS\s*>)>", re.IGNORECASE),
+    re.compile(r"\[(\s*+(?:/\s*+)?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\s*)\]", re.IGNORECASE),
     re.compile(
-        r"<(\s*/?\s*(?:s|bos|eos|system|assistant|tool_call|tool_response|function_calls?|start_of_turn"
+        r"<(\s*+(?:/\s*+)?(?:s|bos|eos|system|assistant|tool_call|tool_response|function_calls?|start_of_turn"
         r"|end_of_turn|think|thinking|thought|reasoning)\s*)>",
         re.IGNORECASE,
     ),

@@ -7,6 +7,7 @@ because no parser in Python keeps the source positions of inline tokens.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -27,7 +28,6 @@ INVISIBLE = re.compile(f"[{_UNSEEN}]|(?<=[{_VARIATION}])[{_VARIATION}]")
 _SPECIAL = re.compile(rf"[\\`<!\[\]]|{INVISIBLE.pattern}")
 _ESCAPABLE = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 _TICKS = re.compile("`+")
-_HTML_LINE = re.compile(r"[\r\n][\s>*+\-0-9.)]*<[A-Za-z/!?]")
 _TAG_START = re.compile(r"<(?=[A-Za-z/!?])")
 _AUTOLINK = re.compile(r"<([A-Za-z][A-Za-z0-9+.-]{1,31}:[^\s<>\x00-\x20]*)>")
 _EMAIL = re.compile(r"<[\w.!#$%&'*+/=?^`{|}~-]+@[\w.-]+>")
@@ -38,7 +38,9 @@ _LABEL = re.compile(r"\[((?:[^\[\]\\]|\\.){0,999})\]", re.DOTALL)
 _LIKE_DEFINITION = re.compile(
     r":\s*<?([^\s<>]+)>?(?=[ \t]*(?:[\r\n]|\Z|[\"'(]))|:\s*<?((?:[A-Za-z][A-Za-z0-9+.-]*:|//)[^\s>]+)"
 )
-_LINE_PREFIX = re.compile(r"[\s>*+\-0-9.)]*")
+# Blank lines are part of it: whatever the text, each character is passed once.
+_LINE_PREFIX = re.compile(r"(?:\A|[\r\n])[\s>*+\-0-9.)]*+")
+_PAREN_OR_END = re.compile(r"\\[!-/:-@\[-`{-~]|[()\x00-\x20\x7f]")
 _PLAIN_TARGET = re.compile(r"(?:[^\s()<>\[\]`\\!]|\([^\s()<>\[\]`\\!]*\))+")
 _QUOTED = {ord(char): f"%{ord(char):02X}" for char in ' ()<>[]`\\"!'}
 _MAX_TARGET = 2_000
@@ -97,6 +99,8 @@ class InlineScan:
         self._openers: list[_Opener] = []
         self._no_link_before = 0  # a link holds no link: brackets opened left of this place cannot become one
         self._runs = _ends_by_length(text)
+        self._line_starts = {prefix.end() for prefix in _LINE_PREFIX.finditer(text)}
+        self._html_lines = sorted(at for at in self._line_starts if _TAG_START.match(text, at))
         self._trusts_code = True
         self.code: list[tuple[int, int]] = []
 
@@ -142,7 +146,8 @@ class InlineScan:
 
     def _is_code(self, start: int, end: int) -> bool:
         """Not when a line inside begins with HTML: that line would end the paragraph, and the code span with it."""
-        if not self._trusts_code or _HTML_LINE.search(self._text, start, end):
+        next_html = bisect_right(self._html_lines, start)
+        if not self._trusts_code or any(at < end for at in self._html_lines[next_html : next_html + 1]):
             return False
         return self._shared_code is None or (start + self._offset, end + self._offset) in self._shared_code
 
@@ -212,6 +217,8 @@ class InlineScan:
 
     def _reference(self, opener: _Opener, closing: int) -> tuple[int, bool | None]:
         """Where a reference ends, and whether its definition stays; ``None`` when there is no definition."""
+        if not self._kept:
+            return closing + 1, None
         own = self._text[opener.after : min(closing, opener.after + _MAX_LABEL + 1)]
         if label := _LABEL.match(self._text, closing + 1):
             named = self._kept.get(normalizeReference(label[1] or own))
@@ -221,11 +228,10 @@ class InlineScan:
 
     def _is_like_definition(self, opener: _Opener, after: int) -> bool:
         """``[x]: target`` at the start of a line, where CommonMark sees text but others a definition."""
-        like = _LIKE_DEFINITION.match(self._text, after)
-        if like is None or self._links.allows(unescapeAll(like[1] or like[2])):
+        if opener.start not in self._line_starts:
             return False
-        line = max(self._text.rfind("\n", 0, opener.start), self._text.rfind("\r", 0, opener.start)) + 1
-        return _LINE_PREFIX.fullmatch(self._text, line, opener.start) is not None
+        like = _LIKE_DEFINITION.match(self._text, after)
+        return like is not None and not self._links.allows(unescapeAll(like[1] or like[2]))
 
 
 def _ends_by_length(text: str) -> dict[int, list[int]]:
@@ -257,22 +263,12 @@ def _target(text: str, at: int) -> _Target | None:
 def _bare_end(text: str, at: int) -> int:
     """The end of a target without angle brackets: up to white space or the bracket that it did not open."""
     depth, limit = 0, min(len(text), at + _MAX_TARGET)
-    while at < limit:
-        char = text[at]
-        if char <= " " or char == "\x7f":
-            break
-        if char == "\\" and text[at + 1 : at + 2] in _ESCAPABLE:
-            at += 1
-        elif char == "(":
-            depth += 1
-            if depth > _MAX_DEPTH:
-                break
-        elif char == ")":
-            if depth == 0:
-                break
-            depth -= 1
-        at += 1
-    return min(at, len(text))
+    for mark in _PAREN_OR_END.finditer(text, at, limit):
+        char = mark.group()
+        depth += {"(": 1, ")": -1}.get(char, 0)
+        if depth < 0 or depth > _MAX_DEPTH or char <= " " or char == "\x7f":
+            return mark.start()
+    return limit
 
 
 def _skip_space(text: str, at: int) -> int:

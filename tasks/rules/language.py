@@ -45,11 +45,11 @@ _NO_REQUEST_BEFORE = re.compile(
     re.IGNORECASE,
 )
 _NO_REQUEST_AFTER = re.compile(r"\s*(?:的(?!话)|时|功能|模式|接口|配置)")
-_QUOTED = re.compile(r"“[^”]*”|「[^」]*」|\"[^\"\n]*\"|‘[^’]*’|『[^』]*』")
+_QUOTED = re.compile(r"“[^“”]*”|「[^「」]*」|\"[^\"\n]*\"|‘[^‘’]*’|『[^『』]*』")
 _NO_PROSE = re.compile(
     r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|`[^`\n]*`|https?://[!-~]+|"
     # paths and identifiers: joined by . _ / \ -, with digits, camelCase or in capitals; starts only at a word's start
-    r"(?<![A-Za-z0-9_])(?:[A-Za-z0-9-]+(?:[._/\\]+[A-Za-z0-9_-]+)+|[A-Za-z]*\d[A-Za-z0-9]*|[a-z]+[A-Z][A-Za-z0-9]*|"
+    r"(?<![A-Za-z0-9_])(?:(?<!-)[A-Za-z0-9-]+(?:[._/\\]+[A-Za-z0-9_-]+)+|[A-Za-z]*\d[A-Za-z0-9]*|[a-z]+[A-Z][A-Za-z0-9]*|"
     r"[A-Z]{2,}s?(?![a-z]))",
     re.DOTALL,
 )

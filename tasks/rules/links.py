@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from urllib.parse import unquote
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -56,7 +57,17 @@ class Links:
         forms = {posixpath.normpath(path), posixpath.normpath(f"qa/{path}")}
         return any(self.is_page(form) for form in forms)
 
+    @cached_property
+    def _known(self) -> dict[str, bool]:
+        """Of each URL asked for, whether it occurs: an answer may repeat one thousands of times."""
+        return {}
+
     def _occurs(self, url: str) -> bool:
+        if url not in self._known:
+            self._known[url] = self._stands_in_seen(url)
+        return self._known[url]
+
+    def _stands_in_seen(self, url: str) -> bool:
         for text in self.seen:
             at = text.find(url)
             while at >= 0:

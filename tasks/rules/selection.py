@@ -16,7 +16,7 @@ MAX_SHOWN_PATH = 300
 _MAX_RAW_PATH = 2_000  # far beyond any page path; keeps the patterns below cheap
 
 _WIKI_LINK = re.compile(r"!?\[\[([^\[\]|]+)(?:\|[^\[\]]*)?\]\]\Z")
-_MARKDOWN_LINK = re.compile(r"!?\[[^\[\]]*\]\(\s*<?([^()<>]+?)>?\s*\)\Z")
+_MARKDOWN_LINK = re.compile(r"!?\[[^\[\]]*\]\(\s*+<?([^()<>]++)>?\s*+\)\Z")
 _QUOTES = "\"'`“”‘’「」『』《》<>"
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\u00ad]")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from markdown_it.token import Token
 
@@ -31,7 +32,10 @@ _LIKE_NAME = re.compile(
 )
 _MENTIONED = re.compile(r"来源|参考(?:资料|文献|页面)|reference|source", re.IGNORECASE)
 _ONE_LINE = re.compile(r"参考来源\s*[:：]\s*(.+)")
-_REFERENCE = re.compile(r"《[^《》]*》|https?://\S+|[^\s、，,；;|：:]+\.md\b")
+# A path begins where its run of characters does, or behind a title: no run is looked through twice.
+_REFERENCE = re.compile(
+    r"《[^《》]*》|https?://\S+|(?<![^\s、，,；;|：:])[^\s、，,；;|：:]+\.md\b|(?<=》)[^\s、，,；;|：:《》]+\.md\b"
+)
 _BETWEEN_REFERENCES = re.compile(r"[\s、，,；;|｜和与及（）()。.`*_\[\]-]*")
 _ENTRY = re.compile(
     r"(?:[-*+]|\d+[.)])?\s*(?:\[\^?\d+\][:.]?\s*)?(?:《|`[^`]+\.md`|\[[^\]]*\]\(|\*\*《|https?://|源文件|归档|commit\b|"
@@ -122,7 +126,7 @@ def _of_heading(token: Token, text: str, following: list[Token], lines: list[str
     assert token.map is not None
     if _NAME.fullmatch(text):
         yield token.map[0], token.map[1]
-        yield from _body(token, following, lines)
+        yield from _body(following, lines)
     elif _LIKE_NAME.fullmatch(text):
         own = _until_heading(following)
         if own and all(_is_reference_block(block, lines) for block in own):
@@ -148,10 +152,10 @@ def _of_paragraph(token: Token, text: str, following: list[Token], lines: list[s
     marked = "*" in lines[start] or "_" in lines[start] or first.endswith(("：", ":"))
     if marked or (following and following[0].type in _LISTS):
         yield start, end
-        yield from _body(token, following, lines)
+        yield from _body(following, lines)
 
 
-def _body(token: Token, following: list[Token], lines: list[str]) -> Iterator[tuple[int, int]]:
+def _body(following: list[Token], lines: list[str]) -> Iterator[tuple[int, int]]:
     """The list of sources below the heading, with its introduction and with sub-headings that hold nothing else."""
     rest = list(following)
     if len(rest) > 1 and rest[1].type in _LISTS and _is_introduction(rest[0], lines):
@@ -163,8 +167,7 @@ def _body(token: Token, following: list[Token], lines: list[str]) -> Iterator[tu
         assert block.map is not None
         if block.type == "heading_open":
             own = _until_heading(rest)
-            deeper = token.type == "heading_open" and block.tag > token.tag
-            if not (deeper and own and all(_is_reference_block(item, lines) for item in own)):
+            if not (own and all(_is_reference_block(item, lines) for item in own)):
                 return
         elif not ((first and block.type in _LISTS) or _is_reference_block(block, lines)):
             return
@@ -173,13 +176,15 @@ def _body(token: Token, following: list[Token], lines: list[str]) -> Iterator[tu
 
 
 def _siblings(tokens: list[Token], at: int) -> list[Token]:
-    """The blocks after ``tokens[at]`` in the same container."""
-    level = tokens[at].level
+    """The blocks after ``tokens[at]`` in the same container, up to a heading that is not below it."""
+    own, level = tokens[at], tokens[at].level
     found: list[Token] = []
-    for token in tokens[at + 1 :]:
+    for token in islice(tokens, at + 1, None):
         if token.level < level or len(found) >= _MAX_BLOCKS:
             break
         if token.level == level and token.map and token.nesting >= 0:
+            if token.type == "heading_open" and (own.type != "heading_open" or token.tag <= own.tag):
+                break
             found.append(token)
     return found
 
