@@ -36,6 +36,11 @@ class TestWord:
         )
         assert text_of(docx(body=body)) == "控件内\n留下"
 
+    def test_hidden_text_is_not_shown(self) -> None:
+        hidden = "<w:r><w:rPr><w:vanish/></w:rPr><w:t>隐藏</w:t></w:r>"
+        shown = '<w:r><w:rPr><w:vanish w:val="0"/></w:rPr><w:t>可见</w:t></w:r>'
+        assert text_of(docx(body=f"<w:p>{hidden}{shown}{RUN.format('之后')}</w:p>")) == "可见之后"
+
     def test_notes_headers_and_comments_follow_the_body(self) -> None:
         more = {
             "word/_rels/document.xml.rels": rels(("a", "footnotes", "footnotes.xml"), ("b", "header", "header1.xml")),
@@ -156,9 +161,14 @@ class TestSheets:
         file = xlsx({"a": '<row><c s="0"><v>1</v></c></row>'}, {"xl/styles.xml": styles}, '<workbookPr date1904="1"/>')
         assert "1904-01-02" in text_of(file)
 
-    def test_a_workbook_without_relations_still_shows_its_sheets(self) -> None:
-        file = xlsx({"a": f"<row>{inline('A1', '值')}</row>"}, {"xl/_rels/workbook.xml.rels": rels()})
-        assert "值" in text_of(file)
+    def test_a_workbook_without_relations_still_shows_its_sheets_by_name(self) -> None:
+        file = xlsx({"甲": f"<row>{inline('A1', '值')}</row>"}, {"xl/_rels/workbook.xml.rels": rels()})
+        assert text_of(file) == "[甲]\n值"
+
+    def test_line_ends_in_a_cell_do_not_break_its_row(self) -> None:
+        more = {"xl/sharedStrings.xml": "<sst><si><t>三_x000D_\n四</t></si></sst>"}
+        cells = inline("A1", "一_x000D_\n二") + '<c r="B1" t="s"><v>0</v></c>' + inline("C1", "_xyz_")
+        assert text_of(xlsx({"表": f"<row>{cells}</row>"}, more)) == "[表]\n一 二\t三 四\t_xyz_"
 
     def test_comments_and_shapes_follow_the_sheets(self) -> None:
         comment = "<comment><text><r><t>{}</t></r></text></comment>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 
 import pytest
 
@@ -235,6 +236,42 @@ class TestArchivesAndBooks:
         assert "第一章" in text_of(zipped(book | {"META-INF/encryption.xml": fonts}))
         drm = '<encryption><EncryptionMethod Algorithm="http://www.w3.org/2001/04/xmlenc#aes128-cbc"/></encryption>'
         assert fault_of(zipped(book | {"META-INF/encryption.xml": drm})) == "PASSWORD_PROTECTED"
+
+    def test_declarations_before_a_chapter_are_not_its_text(self) -> None:
+        chapter = '<!DOCTYPE html [<!ENTITY nb "&#160;">]><html><body><p>章节</p></body></html>'
+        assert text_of(zipped({"mimetype": "application/epub+zip", "a.xhtml": chapter})) == "章节"
+
+
+class TestInvoicesAndNotebooks:
+    def test_an_ofd_shows_the_text_of_its_pages_in_order(self) -> None:
+        page = (
+            '<ofd:Page xmlns:ofd="o"><ofd:TextObject><ofd:TextCode X="1">{}</ofd:TextCode></ofd:TextObject></ofd:Page>'
+        )
+        pages = "".join(f'<ofd:Page ID="{n}" BaseLoc="Pages/Page_{n}/Content.xml"/>' for n in (1, 0, 9))
+        invoice = {
+            "OFD.xml": '<ofd:OFD xmlns:ofd="o"><ofd:DocRoot>/Doc_0/Document.xml</ofd:DocRoot></ofd:OFD>',
+            "Doc_0/Document.xml": f'<ofd:Document xmlns:ofd="o"><ofd:Pages>{pages}</ofd:Pages></ofd:Document>',
+            "Doc_0/Pages/Page_0/Content.xml": page.format("合计 35 元"),
+            "Doc_0/Pages/Page_1/Content.xml": page.format("电子发票"),
+        }
+        assert text_of(zipped(invoice)).split("\n\n") == ["电子发票", "合计 35 元"]
+        assert meta_of(zipped(invoice))["pageCount"] == 2
+        assert fault_of(zipped({"OFD.xml": "<OFD/>"})) == "CORRUPT"
+
+    def test_a_notebook_shows_what_was_written_and_printed_and_no_pictures(self) -> None:
+        cells = [
+            {"cell_type": "markdown", "source": ["# 标题\n", "说明"]},
+            {
+                "cell_type": "code",
+                "source": "print(1)",
+                "outputs": [{"text": ["1\n"]}, {"data": {"image/png": "iVBO" * 9000}}],
+            },
+            {"cell_type": "code", "source": "x", "outputs": [{"data": {"text/plain": "7"}}, None]},
+        ]
+        file = json.dumps({"cells": cells, "nbformat": 4}).encode()
+        assert text_of(file, "a.ipynb").split() == ["#", "标题", "说明", "print(1)", "1", "x", "7"]
+        assert text_of(b'{"no": "cells"}', "a.ipynb") == '{"no": "cells"}'
+        assert text_of(b"[" * 100_000, "a.ipynb").startswith("[[")
 
 
 class TestPdf:

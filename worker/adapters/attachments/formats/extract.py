@@ -20,6 +20,8 @@ _MODULES = {
     "xls": "excel97",
     "opendocument": "opendocument",
     "epub": "epub",
+    "ofd": "ofd",
+    "notebook": "notebook",
     "zip": "archive",
     "html": "web_page",
     "xml": "xml_text",
@@ -40,9 +42,9 @@ _LINE_ENDS = re.compile("\r\n?|\x0c|\u2028|\u2029")
 _BLANK_LINES = re.compile(r"\n{3,}")
 _ENDLESS_GAPS = re.compile(r"[ \t\u3000]{200,}")
 _WIDE_GAPS = re.compile(r" {3,}")
-_AS_WRITTEN = ("plain", "xml")
+_AS_WRITTEN = ("plain", "xml", "notebook")
 """Groups whose indentation means something."""
-_EMPTY_WITHOUT_TEXT = ("plain", "xml", "html", "xlsx", "xlsb", "xls", "zip")
+_EMPTY_WITHOUT_TEXT = ("plain", "xml", "notebook", "html", "xlsx", "xlsb", "xls", "zip")
 """Groups in which no text means nothing at all; in the others it may stand in pictures."""
 _MAX_UNREADABLE = 0.2
 

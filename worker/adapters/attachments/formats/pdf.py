@@ -116,7 +116,8 @@ def _read_page(page: pdfium.PdfPage, sink: Sink) -> None:
 def _is_garbled(text_page: pdfium.PdfTextPage, length: int) -> bool:
     """Whether most characters have no meaning: a font without a map to Unicode, whose glyph numbers we would show."""
     places = range(0, length, max(1, length // _SAMPLED))
-    return 2 * sum(pdfium_c.FPDFText_HasUnicodeMapError(text_page, place) == 1 for place in places) > len(places)
+    bad = sum(1 for place in places if pdfium_c.FPDFText_HasUnicodeMapError(text_page, place) == 1)
+    return 2 * bad > len(places)
 
 
 def _as_chinese(letters: re.Match[str]) -> str:

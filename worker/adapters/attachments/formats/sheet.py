@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
@@ -16,6 +17,7 @@ from worker.adapters.attachments.formats.xml_stream import Attributes, XmlStream
 _MAX_SHARED = 200_000
 _MAX_CELL = 8_000
 _MAX_FORMULA = 500
+_ESCAPED = re.compile("_x([0-9A-Fa-f]{4})_")
 _VALUE_MARKS = (b"v>", b"is>", b"f>", b"Data>")
 
 
@@ -42,12 +44,14 @@ class Workbook:
         by_id = relations(package, part)
         self.sheets: list[tuple[str, str]] = []
         self.epoch_1904 = False
+        names: list[str] = []
 
         def start(tag: str, attrs: Attributes) -> None:
             if local(tag) == "sheet":
                 target = next(
                     (by_id[value][1] for key, value in attrs.items() if local(key) == "id" and value in by_id), ""
                 )
+                names.append(attrs.get("name", ""))
                 if target:
                     self.sheets.append((attrs.get("name", ""), target))
             elif local(tag) == "workbookPr":
@@ -56,7 +60,8 @@ class Workbook:
         parse(package.blocks(part), start)
         if not self.sheets:  # written without relations by some exporters
             found = [name for name in package.names("xl/worksheets/") if name.count("/") == 2]
-            self.sheets = [(f"Sheet{number}", name) for number, name in enumerate(found, start=1)]
+            shown = names if len(names) == len(found) else [f"Sheet{number}" for number in range(1, len(found) + 1)]
+            self.sheets = list(zip(shown, found, strict=True))
         if not self.sheets:
             raise FormatError("CORRUPT", "no sheets")
         related = dict(by_id.values())
@@ -79,9 +84,11 @@ class Workbook:
         """A cell as people see it, near enough."""
         if kind == "s":
             return self._strings.get(int(raw)) if raw.isdigit() else ""
+        if kind in ("str", "inlineStr"):
+            return _unescaped(raw)
         if kind == "b":
             return "TRUE" if raw.strip() == "1" else "FALSE"
-        if kind in ("str", "inlineStr", "e", "d"):
+        if kind in ("e", "d"):
             return raw
         styled = self.styles.shown(style, raw)
         return shown_number(raw) if styled is None else styled
@@ -183,12 +190,17 @@ class _SharedStrings:
         elif name == "rPh":
             self._skip -= 1
         elif name == "si":
-            self._strings.append("".join(self._text)[:_MAX_CELL])
+            self._strings.append(_unescaped("".join(self._text)[:_MAX_CELL]))
             self._text = []
 
     def _data(self, text: str) -> None:
         if self._taking:
             self._text.append(text)
+
+
+def _unescaped(text: str) -> str:
+    """``_x000D_`` is how a cell holds what XML cannot (ECMA-376 part 1, 22.9.2.19)."""
+    return _ESCAPED.sub(lambda match: chr(int(match.group(1), 16)), text) if "_x" in text else text
 
 
 def _column(reference: str) -> int:

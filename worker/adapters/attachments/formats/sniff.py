@@ -9,7 +9,7 @@ from worker.adapters.attachments.formats.sink import FormatError
 
 _HEAD = 4096
 _TEXT_NAMES = {
-    "csv": "csv", "tsv": "csv", "json": "json", "jsonl": "json", "ndjson": "json", "ipynb": "json", "yaml": "yaml",
+    "csv": "csv", "tsv": "csv", "json": "json", "jsonl": "json", "ndjson": "json", "yaml": "yaml",
     "yml": "yaml", "md": "markdown", "markdown": "markdown", "html": "html", "htm": "html", "xhtml": "html",
     "xml": "xml", "eml": "eml", "mht": "eml", "mhtml": "eml", "txt": "text", "log": "text",
 }  # fmt: skip
@@ -23,7 +23,7 @@ _IMAGES = (
     (b"\x89PNG\r\n\x1a\n", "png"), (b"\xff\xd8\xff", "jpeg"), (b"GIF87a", "gif"), (b"GIF89a", "gif"),
     (b"II*\0", "tiff"), (b"MM\0*", "tiff"), (b"8BPS", "psd"), (b"\0\0\0\x0cjP  ", "jp2"),
     (b"\x01\0\0\0\x58\0\0\0", "emf"), (b"\xd7\xcd\xc6\x9a", "wmf"), (b"AT&TFORM", "djvu"), (b"\0\0\x01\0", "ico"),
-    (b"II\xbc\x01", "jxr"),
+    (b"II\xbc\x01", "jxr"), (b"II+\0", "tiff"), (b"MM\0+", "tiff"), (b"\0\0\0\x0cJXL ", "jxl"),
 )  # fmt: skip
 _OTHERS = (
     (b"\x1f\x8b", "gzip"), (b"7z\xbc\xaf\x27\x1c", "7z"), (b"Rar!\x1a\x07", "rar"), (b"BZh", "bzip2"),
@@ -34,9 +34,11 @@ _OTHERS = (
     (b"wOFF", "font"), (b"wOF2", "font"), (b"\0\x01\0\0\0", "font"), (b"OTTO", "font"), (b"MSCF", "cab"),
     (b"LZIP", "lzip"), (b"\xed\xab\xee\xdb", "rpm"), (b"!<arch>\n", "ar"), (b"\0\0\x1a\0", "lotus"),
     (b"\xac\xed\0\x05", "java-serialized"), (b"PAR1", "parquet"), (b"\x93NUMPY", "numpy"), (b"AC10", "dwg"),
+    (b"FWS", "flash"), (b"CWS", "flash"), (b"ZWS", "flash"),
 )  # fmt: skip
 _OLD_SHEETS = (b"\x09\x00\x04\x00", b"\x09\x02\x06\x00", b"\x09\x04\x06\x00", b"\x09\x08\x08\x00")
 """Excel 2 to 4, and 5 written without a container."""
+_STILL_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1", b"avif", b"avis")
 _OOXML_MARKS = ("[Content_Types].xml", "_rels/.rels", "word/document.xml", "ppt/presentation.xml", "xl/workbook.xml")
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _MAIL_HEADER = re.compile(
@@ -70,6 +72,8 @@ def sniff(file: BinaryIO, name: str) -> tuple[str, str]:
         return "pdf", "pdf"
     if (kind := _by_magic(head)) is not None:
         return kind
+    if b"PK\x03\x04" in head[:1024] and _holds_binary(head[head.index(b"PK\x03\x04") :]):
+        return _zip_kind(file)  # something before it: a download that kept its headers
     return _text_kind(head, ending)
 
 
@@ -80,7 +84,7 @@ def _by_magic(head: bytes) -> tuple[str, str] | None:
     if head[:4] == b"RIFF":
         return ("image", "webp") if head[8:12] == b"WEBP" else ("other", "riff")
     if head[4:8] == b"ftyp":
-        return ("image", "heif") if head[8:12] in (b"heic", b"heix", b"mif1", b"avif", b"msf1") else ("other", "mp4")
+        return ("image", "heif") if head[8:12] in _STILL_BRANDS else ("other", "mp4")
     if head.startswith(b"BM") and head[6:10] == b"\0\0\0\0":
         return "image", "bmp"
     if head.lstrip(b"\xef\xbb\xbf \r\n\t\0").startswith(b"{\\rt"):
@@ -115,16 +119,21 @@ def _zip_kind(file: BinaryIO) -> tuple[str, str]:
         return "opendocument", "sxw"
     if declared == "application/epub+zip" or "META-INF/container.xml" in package:
         return "epub", "epub"
+    if "OFD.xml" in package:
+        return "ofd", "ofd"
     if "content.xml" in package and "META-INF/manifest.xml" in package:
         return "opendocument", "odf"
     return "zip", "zip"
 
 
 def _odf_name(word: str) -> str:
-    return {"text": "odt", "spreadsheet": "ods", "presentation": "odp", "graphics": "odg"}.get(word, f"odf-{word[:30]}")
+    base = word.partition("-")[0]  # text-template, text-web
+    return {"text": "odt", "spreadsheet": "ods", "presentation": "odp", "graphics": "odg"}.get(base, f"odf-{base[:30]}")
 
 
 def _text_kind(head: bytes, ending: str) -> tuple[str, str]:
+    if ending == "ipynb":
+        return "notebook", "notebook"
     plain = _narrow(head).lstrip(b"\xef\xbb\xbf \r\n\t")
     start = plain[:1024].lower()
     named = _TEXT_NAMES.get(ending)

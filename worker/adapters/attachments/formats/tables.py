@@ -42,6 +42,6 @@ def row_text(cells: dict[int, str]) -> str:
     last = -1
     for column in sorted(cells):
         line += "\t" * min(column - last if last >= 0 else min(column, _WIDEST_GAP), _WIDEST_GAP)
-        line += cells[column].replace("\n", " ").strip()
+        line += " ".join(cells[column].splitlines()).strip()
         last = column
     return line + "\n"

@@ -143,7 +143,8 @@ def _markup(text: str, at: int, page: _Page) -> int:
         page.text(text[at + 9 : end - 3])
         return end
     if text.startswith(("<!", "<?"), at):
-        return _after(text, ">", at)
+        end = _after(text, ">", at)
+        return _after(text, "]>", at) if "[" in text[at:end] else end  # a document type with declarations inside
     tag = _TAG.match(text, at, at + _LONGEST_TAG) or _TAG_LOOSE.match(text, at)
     if tag is None:
         page.text("<")

@@ -26,16 +26,19 @@ class OfficeText:
         self._skip = 0
         self._taking = False
         self._cells = 0
+        self._hidden = False
         self._alternatives: list[int] = []
 
-    def start(self, tag: str, _attrs: Attributes) -> None:
+    def start(self, tag: str, attrs: Attributes) -> None:
         """An element begins."""
         if self._skip:
             self._skip += 1
             return
         name = local(tag)
         if name == "t":
-            self._taking = True
+            self._taking = not self._hidden
+        elif name == "vanish":
+            self._hidden = not any(value in ("0", "false", "off") for value in attrs.values())
         elif name in _SKIPPED or (name == "Fallback" and self._alternatives and self._choice_gave_text()):
             self._skip = 1
         elif name in _BREAKS:
@@ -53,6 +56,8 @@ class OfficeText:
         name = local(tag)
         if name == "t":
             self._taking = False
+        elif name == "r":
+            self._hidden = False
         elif name in ("p", "comment"):
             self._sink.write(" " if self._cells else "\n")
         elif name == "tc":
