@@ -84,7 +84,9 @@ def test_a_trace_stays_within_its_json_line(capsys: pytest.CaptureFixture[str]) 
 def test_libraries_speak_only_from_warnings_on(capsys: pytest.CaptureFixture[str]) -> None:
     def work() -> None:
         logging.getLogger("httpx").info("GET https://…")
+        logging.getLogger("httpx2").info("POST https://…")
         logging.getLogger("celery").warning("broker away")
+        logging.getLogger("mcp.client.streamable_http").error("Error parsing: input_value=b'a card'")
 
     assert [json.loads(line)["event"] for line in lines(capsys, "json", work)] == ["broker away"]
 

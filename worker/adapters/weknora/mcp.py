@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from tasks.knowledge.found import Found, Status
 from tasks.ports import Clock
-from worker.adapters.weknora.results import Answers, WeknoraFault, found_in
+from worker.adapters.weknora.results import Answers, ToolFault, WeknoraFault, found_in
 
 SEARCH, PROBE = "hybrid_search", "list_knowledge_bases"
 
@@ -19,7 +19,7 @@ class ToolCalls(Protocol):
     """A session with an MCP server: one call of a tool gives the text of its answer."""
 
     def call(self, tool: str, arguments: dict[str, Any], *, timeout: float) -> str:
-        """Raises :class:`WeknoraFault`; ``BAD_RESPONSE`` when the tool itself says that it failed."""
+        """Raises :class:`ToolFault` when the tool itself says that it failed, else :class:`WeknoraFault`."""
 
 
 class WeknoraMcp:
@@ -53,18 +53,20 @@ class WeknoraMcp:
         }
         try:
             return found_in(_object(self._session.call(SEARCH, arguments, timeout=timeout)), self._answers)
+        except ToolFault:
+            pass
         except WeknoraFault as fault:
-            if fault.status is not Status.BAD_RESPONSE:
-                return Found(fault.status, detail=fault.detail)
+            return Found(fault.status, detail=fault.detail)
         return self._probed(kb_id, max(0.05, until - self._clock.monotonic()))
 
     def _probed(self, kb_id: str, timeout: float) -> Found:
         """Why the search failed: the server behind is down, it has no such base, or it cannot search."""
         try:
             document = _object(self._session.call(PROBE, {}, timeout=timeout))
+        except ToolFault:
+            return Found(Status.UNAVAILABLE, detail=f"{SEARCH} failed and so did {PROBE}")
         except WeknoraFault as fault:
-            status = Status.UNAVAILABLE if fault.status is Status.BAD_RESPONSE else fault.status
-            return Found(status, detail=f"{SEARCH} failed and so did {PROBE}")
+            return Found(fault.status, detail=fault.detail)
         if kb_id.casefold() not in _names(document):
             return Found(Status.KB_NOT_FOUND, detail=f"no knowledge base {kb_id!r}")
         return Found(Status.UNAVAILABLE, detail=f"{SEARCH} failed although the base is there")
@@ -75,9 +77,9 @@ def _object(text: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
-        raise WeknoraFault(Status.BAD_RESPONSE, "the tool's answer is no JSON") from None
+        raise ToolFault(Status.BAD_RESPONSE, "the tool's answer is no JSON") from None
     if not isinstance(document, dict) or document.get("success") is False or "error" in document:
-        raise WeknoraFault(Status.BAD_RESPONSE, "the tool's answer is an error")
+        raise ToolFault(Status.BAD_RESPONSE, "the tool's answer is an error")
     return document
 
 

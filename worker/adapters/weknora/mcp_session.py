@@ -13,13 +13,13 @@ import threading
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tasks.knowledge.found import Status
-from worker.adapters.weknora.results import WeknoraFault
+from worker.adapters.weknora.results import ToolFault, WeknoraFault
 
 CONNECT_S = 20.0
 _TIMED_OUT = -32001
@@ -39,13 +39,14 @@ class McpServer:
 class McpSession:
     """Calls tools of one server. Safe for threads; every process that uses it opens its own session."""
 
-    def __init__(self, server: McpServer) -> None:
+    def __init__(self, server: McpServer, *, connect_s: float = CONNECT_S) -> None:
         self._server = server
+        self._connect_s = connect_s
         self._lock = threading.Lock()
         self._loops: dict[int, _Loop] = {}
 
     def call(self, tool: str, arguments: dict[str, Any], *, timeout: float) -> str:
-        """The text of the tool's answer within ``timeout`` seconds. Raises :class:`WeknoraFault`."""
+        """The text of the tool's answer within ``timeout`` seconds. Raises :class:`WeknoraFault`, also its kinds."""
         loop = self._loop()
         waiting = asyncio.run_coroutine_threadsafe(loop.call(tool, arguments, timeout), loop.loop)
         try:
@@ -61,19 +62,23 @@ class McpSession:
 
     def _loop(self) -> _Loop:
         with self._lock:
-            return self._loops.get(os.getpid()) or self._loops.setdefault(os.getpid(), _Loop(self._server))
+            return self._loops.get(os.getpid()) or self._loops.setdefault(
+                os.getpid(), _Loop(self._server, self._connect_s)
+            )
 
 
 class _Loop:
     """The event loop of one process, and the task that owns the open session."""
 
-    def __init__(self, server: McpServer) -> None:
+    def __init__(self, server: McpServer, connect_s: float) -> None:
         self._server = server
+        self._connect_s = connect_s
         self.loop = asyncio.new_event_loop()
         self._client: asyncio.Future[Any] | None = None
         self._serving: asyncio.Task[None] | None = None
         self._over = asyncio.Event()
         self._last_status = 0
+        self._lie = ""
         self._thread = threading.Thread(target=self.loop.run_forever, name="weknora-mcp", daemon=True)
         self._thread.start()
 
@@ -103,7 +108,7 @@ class _Loop:
             raise WeknoraFault(Status.UNAVAILABLE, f"{tool}: {type(error).__name__}") from None
         texts = [text for part in result.content if isinstance(text := getattr(part, "text", None), str)]
         if result.is_error or len(texts) != 1:
-            raise WeknoraFault(Status.BAD_RESPONSE, f"{tool}: the tool failed")
+            raise ToolFault(Status.BAD_RESPONSE, f"{tool}: the tool failed")
         return texts[0]
 
     def _fault(self, tool: str, code: int) -> WeknoraFault:
@@ -111,6 +116,8 @@ class _Loop:
             return WeknoraFault(Status.TIMEOUT, f"{tool}: no answer in time")
         if self._last_status in (401, 403):
             return WeknoraFault(Status.UNAUTHORIZED, "the MCP server refuses KBW_WEKNORA_MCP_TOKEN")
+        if self._lie:
+            return WeknoraFault(Status.BAD_RESPONSE, f"the MCP server {self._lie}")
         return WeknoraFault(Status.UNAVAILABLE, f"{tool}: MCP error {code}")
 
     async def _connected(self) -> Any:
@@ -124,7 +131,8 @@ class _Loop:
         """Own the session from beginning to end: the SDK's scopes must be left by the task that entered them."""
         fault: WeknoraFault | None = None
         try:
-            async with self._session() as client:
+            async with asyncio.timeout(self._connect_s) as limit, self._session() as client:
+                limit.reschedule(None)  # for the handshake only: one that never ends would hold every later call
                 if not ready.done():
                     ready.set_result(client)
                 await over.wait()
@@ -135,9 +143,12 @@ class _Loop:
         except FileNotFoundError:
             fault = WeknoraFault(Status.MISCONFIGURED, "KBW_WEKNORA_MCP_COMMAND names no command that can be started")
         except BaseException as error:  # noqa: BLE001 - groups of the SDK; whatever it is, there is no session
-            refused = self._last_status in (401, 403)
-            status = Status.UNAUTHORIZED if refused else Status.UNAVAILABLE
-            fault = WeknoraFault(status, f"no MCP session ({type(error).__name__})")
+            if self._last_status in (401, 403):
+                fault = WeknoraFault(Status.UNAUTHORIZED, "the MCP server refuses KBW_WEKNORA_MCP_TOKEN")
+            elif self._lie:
+                fault = WeknoraFault(Status.BAD_RESPONSE, f"the MCP server {self._lie}")
+            else:
+                fault = WeknoraFault(Status.UNAVAILABLE, f"no MCP session ({type(error).__name__})")
         if fault is not None and not ready.done():
             ready.set_exception(fault)
 
@@ -156,19 +167,16 @@ class _Loop:
                 async with Client(stdio_client(parameters, nowhere)) as client:
                     yield client
             return
-        import httpx2
+        from worker.adapters.weknora.mcp_http import guarded_client
 
-        headers = {"Authorization": f"Bearer {self._server.token}"} if self._server.token else {}
-
-        async def note(response: Any) -> None:
-            self._last_status = response.status_code
-
-        async with httpx2.AsyncClient(
-            headers=headers, trust_env=False, timeout=CONNECT_S, event_hooks={"response": [note]}
-        ) as http:
+        self._last_status, self._lie = 0, ""
+        async with guarded_client(self._server.token, self._note) as http:
             transport = streamable_http_client(self._server.url, http_client=http)
             async with Client(transport) as client:
                 yield client
+
+    def _note(self, status: int, lie: str) -> None:
+        self._last_status, self._lie = status, lie
 
     async def _drop(self) -> None:
         serving, self._serving, self._client = self._serving, None, None
@@ -178,6 +186,7 @@ class _Loop:
             serving.cancel()
 
     def close(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._drop(), self.loop).result(2 * _GRACE_S)
+        with suppress(FutureTimeoutError):  # a server that does not let go must not keep us
+            asyncio.run_coroutine_threadsafe(self._drop(), self.loop).result(2 * _GRACE_S)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(_GRACE_S)

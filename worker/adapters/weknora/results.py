@@ -48,6 +48,10 @@ class WeknoraFault(Exception):  # noqa: N818 - a fault of the other side, which 
         self.told = told
 
 
+class ToolFault(WeknoraFault):
+    """The server answered, and all it says is that the tool failed: why has to be asked by another call."""
+
+
 def body_of(status: int, content: bytes, what: str) -> dict[str, Any]:
     """The JSON object of a successful answer. Raises :class:`WeknoraFault` for both shapes of its errors and others."""
     try:
