@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from tasks.accept import Intake
@@ -36,7 +36,7 @@ from worker.adapters.weknora.mcp_session import McpServer, McpSession
 from worker.adapters.weknora.rest import WeknoraRest
 from worker.bootstrap_knowledge import KnowledgeShop
 from worker.bootstrap_record import RecordShop, shared_dir_of
-from worker.counting import CountedModel, CountedWriter, counted_material, counted_mounts
+from worker.counting import CountedModel, CountedWriter, count_landed, counted_material, counted_mounts
 from worker.intake.message import MessageIntake
 from worker.intake.refusal import Refusals
 from worker.intake.shared_dir import SharedDirScanner
@@ -110,7 +110,11 @@ class Workshop(RecordShop):
     @cached_property
     def writer(self) -> Committer:
         """Writes QA pages."""
-        return Committer(self.mirrors, self.clock, author=self.settings.gitea.username)
+        return self.committer()
+
+    def committer(self, landed: Callable[[int], None] = lambda _pages: None) -> Committer:
+        """The same; ``landed`` is told of each commit, with the number of its pages."""
+        return Committer(self.mirrors, self.clock, author=self.settings.gitea.username, landed=landed)
 
     @cached_property
     def attachments(self) -> ChildProcessReader:
@@ -312,7 +316,7 @@ class Workshop(RecordShop):
         counted = replace(
             ports,
             model=CountedModel(ports.model, census),
-            writer=CountedWriter(ports.writer, census),
+            writer=CountedWriter(self.committer(partial(count_landed, census)), census),
             knowledge=counted_mounts(ports.knowledge, census),
             material=ports.material and counted_material(ports.material, census),
         )
