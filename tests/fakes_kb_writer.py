@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -76,6 +76,7 @@ class MemoryKbWriter:
         self.clock = clock
         self.repos: dict[RepoRef, MemoryRepo] = {}
         self.refusal = ""
+        self.landed: Callable[[int], None] = lambda _pages: None
         self._given: dict[str, Receipt] = {}
 
     def commit(self, repo: RepoRef, changes: Sequence[Change]) -> list[Receipt]:
@@ -94,6 +95,7 @@ class MemoryKbWriter:
             commit = memory.add(plan.files, f"kbw: {len(plan.written)} QA page(s)", plan.written)
             for task_id in plan.written:
                 receipts[task_id] = receipts[task_id].model_copy(update={"commit_id": commit})
+            self.landed(len(plan.written))
         self._given.update(receipts)
         return [known.get(change.task_id) or receipts[change.task_id] for change in changes]
 

@@ -70,7 +70,10 @@ class CountedModel:
 
 @dataclass(frozen=True)
 class CountedWriter:
-    """A repository writer whose commits and pages are counted: ``commits``, ``pages``, ``pages_refused``."""
+    """A repository writer whose refused pages are counted: ``pages_refused``.
+
+    What landed is told by the writer itself (:func:`count_landed`): a receipt may be that of an earlier attempt.
+    """
 
     writer: KbWriter
     census: JobCensus
@@ -78,10 +81,13 @@ class CountedWriter:
     def commit(self, repo: RepoRef, changes: Sequence[Change]) -> list[Receipt]:
         """The writer's receipts."""
         receipts = self.writer.commit(repo, changes)
-        landed = [receipt.commit_id for receipt in receipts if receipt.commit_id]
-        counts = {"commits": len(set(landed)), "pages": len(landed), "pages_refused": len(receipts) - len(landed)}
-        tally(self.census, counts)
+        tally(self.census, {"pages_refused": sum(not receipt.commit_id for receipt in receipts)})
         return receipts
+
+
+def count_landed(census: JobCensus, pages: int) -> None:
+    """One commit with so many pages came into a repository: ``commits``, ``pages``."""
+    tally(census, {"commits": 1, "pages": pages})
 
 
 @dataclass(frozen=True)

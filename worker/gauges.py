@@ -87,8 +87,10 @@ class Gauges:
         from worker.paths import OWN_FOLDER
 
         folder = self.shared_dir / OWN_FOLDER
-        if not folder.is_dir():
-            raise OSError(f"{folder} is not there (share unmounted?)")
+        if not folder.is_dir():  # the first job makes it; where the record knows jobs, this is a bare mount point
+            if not self.shared_dir.is_dir() or any(self.views.counts().values()):
+                raise OSError(f"{folder} is not there (share unmounted?)")
+            folder = self.shared_dir
         probe = folder / f".ready.{os.getpid()}"
         try:
             probe.write_bytes(b"")

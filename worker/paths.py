@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
+from tasks.causes import os_cause
 from tasks.contract.result import is_result_of
 from tasks.errors import Code, PermanentError, TransientError
 
@@ -133,7 +134,7 @@ class AllowedRoots:
             raise TransientError(
                 Code.RESULT_DIR_MISSING,
                 en=f"resultFile {path} cannot be written: {error.strerror}",
-                zh=f"结果文件 {path} 暂时无法写入（{error.strerror}），请稍后重试",
+                zh=f"结果文件 {path} 暂时无法写入（{os_cause(error)}）",
             ) from error
 
     def _root_of(self, real: Path) -> Path:
@@ -171,7 +172,7 @@ class AllowedRoots:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise self._refused(f"cannot be looked at: {error.strerror}", f"无法检查：{error.strerror}") from error
+            raise self._refused(f"cannot be looked at: {error.strerror}", f"无法检查：{os_cause(error)}") from error
         if stat.S_ISLNK(found.st_mode):
             raise self._refused("is a symbolic link", "不能是符号链接")
         if not self._holds_result_of(task_id, target):
@@ -253,5 +254,5 @@ def _parent_missing(target: Path) -> TransientError:
     return TransientError(
         Code.RESULT_DIR_MISSING,
         en=f"the folder of resultFile {target} does not exist; is the share mounted?",
-        zh=f"结果文件 {target} 所在目录不存在（共享目录是否已挂载？），请稍后重试",
+        zh=f"结果文件 {target} 所在目录不存在，请检查共享目录是否已挂载",
     )

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
+from tasks.causes import json_cause
 from tasks.contract import strict_json
 from tasks.contract.ids import problem_with_id, problem_with_task_id
 from tasks.contract.refusal import NotAllowedError, describe, kind_of
@@ -206,7 +207,9 @@ def read_payload(data: bytes | JsonObject) -> Payload:
         document = strict_json.loads(data) if isinstance(data, bytes) else data
     except ValueError as error:
         raise PermanentError(
-            Code.BAD_PAYLOAD, en=f"payload is not valid JSON: {error}", zh=f"任务文件不是合法的 JSON：{error}"
+            Code.BAD_PAYLOAD,
+            en=f"payload is not valid JSON: {error}",
+            zh=f"任务文件不是合法的 JSON：{json_cause(error)}",
         ) from error
     if not isinstance(document, dict):
         en, zh = kind_of(document)

@@ -60,6 +60,14 @@ def digest(value: Any) -> str:
     return hashlib.sha256(canonical(value)).hexdigest()
 
 
+class NotStrictError(ValueError):
+    """JSON that Python reads and RFC 8259 (or good sense) does not; ``zh``: the same for a team member."""
+
+    def __init__(self, en: str, zh: str) -> None:
+        super().__init__(en)
+        self.zh = zh
+
+
 def loads(data: bytes | str) -> Any:
     """Strict reading of one document; a UTF-8 byte order mark is tolerated.
 
@@ -69,10 +77,10 @@ def loads(data: bytes | str) -> Any:
     try:
         found = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError as error:
-        raise ValueError(TOO_DEEP) from error
+        raise _too_deep() from error
     # without as many brackets it cannot be: most documents of a job need no walk
     if text.count("[") + text.count("{") > MAX_DEPTH and is_too_deep(found):
-        raise ValueError(TOO_DEEP)
+        raise _too_deep()
     return found
 
 
@@ -98,4 +106,27 @@ def _inside(outer: dict[str, Any] | list[Any]) -> list[Any]:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON (RFC 8259)")
+    raise NotStrictError(f"{name} is not JSON (RFC 8259)", f"{name} 不是合法的 JSON 数值")
+
+
+def _too_deep() -> NotStrictError:
+    return NotStrictError(TOO_DEEP, f"嵌套超过 {MAX_DEPTH} 层")
+
+
+def double_name(data: bytes) -> str:
+    """The first field that one object holds twice with different values, ``""`` without one; ``data`` is JSON.
+
+    Which of the two counts is up to each reader (RFC 8259 §4), so a sender and we may have different ones in mind.
+    """
+    double: list[str] = []
+
+    def keep(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in found and found[name] != value:
+                double.append(name)
+            found[name] = value
+        return found
+
+    json.loads(data.decode("utf-8-sig"), object_pairs_hook=keep)
+    return double[0] if double else ""

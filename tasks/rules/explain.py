@@ -106,7 +106,7 @@ EXPLANATIONS: dict[str, Explanation] = {
         "the folder of resultFile, or the shared directory, is not there or cannot be written",
         "mount the share, make the folder, free disk space; an open job goes on by itself, a failed one wants a replay",
         "结果目录不存在或无法写入",
-        "恢复共享目录后任务会自动继续",
+        "恢复共享目录；未结束的任务会自动继续，已失败的由管理员重放",
     ),
     Code.DEADLINE: Explanation(
         "the job ran out of its deadlineSeconds",

@@ -58,7 +58,7 @@ def invalid(name: str, error: json.JSONDecodeError) -> ReplyFault:
     """No JSON, and no repair helps."""
     return ReplyFault(
         Code.INVALID_JSON,
-        zh=f"{name} 不是合法的 JSON（第 {error.lineno} 行第 {error.colno} 列）：{error.msg}",
+        zh=f"{name} 不是合法的 JSON（第 {error.lineno} 行第 {error.colno} 列有语法错误）",
         en=f"{name} is not valid JSON at line {error.lineno} column {error.colno}: {error.msg}",
     )
 

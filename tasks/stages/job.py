@@ -9,6 +9,7 @@ from typing import TypeVar, cast
 
 from pydantic import ValidationError
 
+from tasks.causes import json_cause
 from tasks.contract import strict_json
 from tasks.contract.answer import Answer
 from tasks.contract.context import Context
@@ -235,7 +236,7 @@ def read_artefact(data: bytes, shape: type[S], task_id: str, name: str) -> S:
         raise PermanentError(Code.BAD_PAYLOAD, en=f"{name}: {en}", zh=f"{name} 不合要求：{zh}") from error
     except (ValueError, RecursionError) as error:
         raise PermanentError(
-            Code.BAD_PAYLOAD, en=f"{name} is not valid JSON: {error}", zh=f"{name} 不是合法的 JSON：{error}"
+            Code.BAD_PAYLOAD, en=f"{name} is not valid JSON: {error}", zh=f"{name} 不是合法的 JSON：{json_cause(error)}"
         ) from error
     owner = document.get("taskId", task_id) if isinstance(document, dict) else task_id
     if owner != task_id:

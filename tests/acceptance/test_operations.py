@@ -103,6 +103,7 @@ def test_an_operator_finds_out_why_a_job_failed_and_replays_it_to_success(runnin
     assert {result["success"] for result in running.results(ids).values()} == {False}
     wait_for(lambda: all(over(running, task_id)() for task_id in ids), 30.0, running.tail)
 
+    assert "only the first 1 jobs; --limit shows more" in running.kbw("list", "--limit", "1").stderr
     listed = facts(running, "list", "--state", "failed", "--stage", "select")
     assert {job["task_id"] for job in listed} == set(ids)
     code = listed[0]["code"]

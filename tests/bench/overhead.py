@@ -1,9 +1,10 @@
 """CPU of a job's machinery beside a bare Celery chain of seven no-op tasks, in one run on one server.
 
-``python -m tests.bench.overhead [--jobs 200]``. Both sides: one prefork worker with two children on the same embedded
-Valkey (append-only file on). Ours: seven stages that do nothing, but with all that a stage costs: claim with lease and
-epoch, artefact with fsync and rename, journal, log line, checkpoint, wake-up. Bare: ``chain`` of seven tasks, late
-acknowledgement, no results. CPU is user + system time of the worker's processes, server aside.
+``python -m tests.bench.overhead [--jobs 40] [--rounds 11]``. Both sides: one prefork worker with two children on the
+same embedded Valkey (append-only file on), both up all the time, working by turns in short blocks. Ours: seven stages
+that do nothing, but with all that a stage costs: claim with lease and epoch, artefact with fsync and rename, journal,
+log line, checkpoint, wake-up. Bare: ``chain`` of seven tasks, late acknowledgement, no results. CPU is user + system
+time of the worker's processes, server aside.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import quantiles
 
 from celery import Celery, chain
 
@@ -38,6 +42,15 @@ ROOT = Path(__file__).resolve().parents[2]
 STAGES = ("one", "two", "three", "four", "five", "six", "seven")
 QUEUE = "bench"
 PATIENCE_S = 300.0
+CHILDREN = 2
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a job took: CPU of the worker's processes in ms; ``rate``: jobs a second."""
+
+    cpu_ms: float
+    rate: float
 
 
 def bench_pipeline() -> Pipeline:
@@ -127,12 +140,33 @@ def serve(side: str, url: str, home: Path) -> None:
 
         register_shells(app, bench_pipeline(), fleet)
     app.Worker(
-        pool="prefork", concurrency=2, queues=queues, quiet=True, without_mingle=True, without_gossip=True
+        pool="prefork", concurrency=CHILDREN, queues=queues, quiet=True, without_mingle=True, without_gossip=True
     ).start()
 
 
-def measure(side: str, url: str, home: Path, jobs: int) -> tuple[float, float]:
-    """``(CPU ms a job, jobs a second)`` of one side."""
+@dataclass
+class Side:
+    """One side with its worker running; numbers its jobs on from block to block."""
+
+    worker: subprocess.Popen[bytes]
+    submit: Callable[[str], None]
+    done: Callable[[], int]
+    sent: int = 0
+
+    def block(self, jobs: int) -> Cost:
+        """Hand in so many jobs, wait until they are through, and say what they cost."""
+        before, started = cpu_s(self.worker.pid), time.monotonic()
+        for _ in range(jobs):
+            self.sent += 1
+            self.submit(f"job-{self.sent}")
+        wait(lambda: self.done() >= self.sent)
+        seconds, used = time.monotonic() - started, cpu_s(self.worker.pid) - before
+        return Cost(used * 1000 / jobs, jobs / seconds)
+
+
+@contextmanager
+def running(side: str, url: str, home: Path) -> Iterator[Side]:
+    """The worker of one side, warm."""
     with (home / f"{side}.log").open("wb") as log:
         worker = subprocess.Popen(
             [sys.executable, __file__, "--serve", side, "--url", url, "--home", str(home)],
@@ -140,17 +174,33 @@ def measure(side: str, url: str, home: Path, jobs: int) -> tuple[float, float]:
             stdout=log,
             stderr=log,
         )
-    submit, done = bare_side(url) if side == "bare" else our_side(url, home)
-    submit("warm-up")
-    wait(lambda: done() >= 1)
-    before, started = cpu_s(worker.pid), time.monotonic()
-    for number in range(jobs):
-        submit(f"job-{number}")
-    wait(lambda: done() >= jobs + 1)
-    seconds, used = time.monotonic() - started, cpu_s(worker.pid) - before
-    worker.terminate()
-    worker.wait(30)
-    return used * 1000 / jobs, jobs / seconds
+    try:
+        found = Side(worker, *(bare_side(url) if side == "bare" else our_side(url, home)))
+        found.block(2 * CHILDREN)
+        yield found
+    finally:
+        worker.terminate()
+        worker.wait(30)
+
+
+def alternate(sides: dict[str, Callable[[], Cost]], rounds: int) -> list[dict[str, Cost]]:
+    """A block of each side in every round, the order turned round each time.
+
+    What else the machine does changes within seconds and costs both sides alike: so the two blocks of one round are
+    compared with each other, and the median over the rounds is the figure.
+    """
+    found = []
+    for number in range(rounds):
+        order = list(sides) if number % 2 == 0 else list(reversed(sides))
+        costs = {name: sides[name]() for name in order}
+        found.append({name: costs[name] for name in sides})
+    return found
+
+
+def spread(values: Sequence[float], form: str = ".1f") -> str:
+    """Median and middle half."""
+    low, middle, high = quantiles(values, n=4, method="inclusive")
+    return f"{middle:{form}} ({low:{form}} to {high:{form}})"
 
 
 def bare_side(url: str) -> tuple[Callable[[str], None], Callable[[], int]]:
@@ -178,14 +228,19 @@ def our_side(url: str, home: Path) -> tuple[Callable[[str], None], Callable[[], 
 
 
 def cpu_s(pid: int) -> float:
-    """User and system seconds of a process and its children so far."""
+    """User and system seconds so far of a process and its children, also of those that are gone (a pool renews its)."""
     tick = os.sysconf("SC_CLK_TCK")
-    pids = [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
-    total = 0
-    for one in pids:
-        fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-        total += int(fields[11]) + int(fields[12])
+    total = sum(_ticks(pid)[:4])
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            total += sum(_ticks(int(child))[:2])
     return total / tick
+
+
+def _ticks(pid: int) -> list[int]:
+    """``utime``, ``stime``, and both of the children that were waited for (proc(5))."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return [int(field) for field in fields[11:15]]
 
 
 def wait(condition: Callable[[], bool]) -> None:
@@ -198,9 +253,10 @@ def wait(condition: Callable[[], bool]) -> None:
 
 
 def main() -> None:
-    """Measure both sides twice, alternating (the machine is noisy), and print the better of each."""
+    """Alternate between the two sides, and print the medians."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=200)
+    parser.add_argument("--jobs", type=int, default=40, help="in one block")
+    parser.add_argument("--rounds", type=int, default=11, help="blocks of each side")
     parser.add_argument("--serve", choices=["bare", "ours"])
     parser.add_argument("--url")
     parser.add_argument("--home", type=Path)
@@ -208,20 +264,22 @@ def main() -> None:
     if options.serve:
         serve(options.serve, options.url, options.home)
         return
-    best: dict[str, tuple[float, float]] = {}
-    for _ in range(2):
-        for side in ("bare", "ours"):
-            with tempfile.TemporaryDirectory(prefix="kbw-bench-") as folder:
-                home = Path(folder)
-                valkey = EmbeddedValkey(home / "state", token=SystemClock().token)
-                try:
-                    found = measure(side, valkey.start().broker_url, home, options.jobs)
-                finally:
-                    valkey.stop()
-                best[side] = min(best.get(side, found), found)
-    for side, (ms, rate) in best.items():
-        print(f"{side:<5} {ms:6.1f} CPU ms a job, {rate:5.1f} jobs/s")
-    print(f"ratio ours / bare: {best['ours'][0] / best['bare'][0]:.2f} (aim: at most 2)")
+    with tempfile.TemporaryDirectory(prefix="kbw-bench-") as folder:
+        home = Path(folder)
+        valkey = EmbeddedValkey(home / "state", token=SystemClock().token)
+        url = valkey.start().broker_url
+        try:
+            with running("bare", url, home) as bare, running("ours", url, home) as ours:
+                sides = {"bare": lambda: bare.block(options.jobs), "ours": lambda: ours.block(options.jobs)}
+                rounds = alternate(sides, options.rounds)
+        finally:
+            valkey.stop()
+    print(f"{options.rounds} rounds of {options.jobs} jobs a side, load {os.getloadavg()[0]:.1f}; median (middle half)")
+    for side in ("bare", "ours"):
+        cpu, rate = ([getattr(one[side], what) for one in rounds] for what in ("cpu_ms", "rate"))
+        print(f"{side:<5} {spread(cpu)} CPU ms a job, {spread(rate)} jobs/s")
+    ratios = [one["ours"].cpu_ms / one["bare"].cpu_ms for one in rounds]
+    print(f"ratio ours / bare: {spread(ratios, '.2f')} (aim: at most 2)")
 
 
 if __name__ == "__main__":

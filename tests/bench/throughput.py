@@ -1,9 +1,10 @@
 """Jobs a second and CPU a job of the whole system with an instant model; each way in; a bare Celery chain beside.
 
-``python -m tests.bench.throughput [--jobs 60] [--accepts 300]``. Real processes on this machine: Valkey with its
-append-only file, git server, model server and workers. Every job reads pages, asks the model twice and writes a QA
-page; workers of each class get 1, 2, then 4 slots. The bare chain is that of ``overhead.py``: seven tasks that do
-nothing. CPU is user + system time of the workers and intake; server, git server and model aside.
+``python -m tests.bench.throughput [--jobs 12] [--rounds 7] [--accepts 300]``. Real processes on this machine: Valkey
+with its append-only file, git server, model server and workers. Every job reads pages, asks the model twice and
+writes a QA page; workers of each class get 1, 2, then 4 slots. The bare chain is that of ``overhead.py``: seven tasks
+that do nothing; the two work by turns, so that both see the same machine. CPU is user + system time of the workers
+and intake; server, git server and model aside.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,11 +28,9 @@ import httpx
 from tasks.accept import accept
 from tests.acceptance.staff import Staff, staffed
 from tests.acceptance.system import API_KEY, ROOT
-from tests.bench.overhead import cpu_s, measure
-from worker.adapters.job_store.valkey import EmbeddedValkey
+from tests.bench.overhead import Cost, alternate, cpu_s, running, spread
 from worker.app import build_app, waker
 from worker.bootstrap import Workshop, workshop
-from worker.clock import SystemClock
 from worker.settings import Settings
 
 HTTP_TOKEN = "bench-token-1"
@@ -42,23 +41,34 @@ SENDERS = 4
 # ---------------------------------------------------------------- jobs
 
 
-def throughput(slots: int, jobs: int) -> tuple[float, float]:
-    """``(jobs a second, CPU ms a job)`` with so many slots in each class of workers."""
+def throughput(slots: int, jobs: int, rounds: int) -> list[dict[str, Cost]]:
+    """Blocks of jobs by turns: the system with so many slots in each class of workers, and a bare chain beside it."""
     with staff_of(KBW_MODEL_CONCURRENCY=str(slots)) as staff:
         staff.hire("intake")
         for kind in ("io", "llm", "commit"):
             staff.hire(kind, slots if kind != "commit" else 1)
         shop = shop_of(staff)
-        send_by_stream(staff, [staff.system.payload("warm")])
-        until(lambda: over(shop) >= 1)
-        before, began = cpu_of(staff), time.monotonic()
-        send_by_stream(staff, [staff.system.payload(n) for n in range(jobs)])
-        until(lambda: over(shop) >= jobs + 1)
-        seconds, used = time.monotonic() - began, cpu_of(staff) - before
+        with running("bare", shop.redis_url, staff.system.home) as bare:
+            block(staff, shop, ["warm"])
+            numbers = iter(range(jobs * rounds))
+            sides = {
+                "system": lambda: block(staff, shop, [next(numbers) for _ in range(jobs)]),
+                "bare": lambda: bare.block(jobs),
+            }
+            found = alternate(sides, rounds)
         failed = shop.records.views.counts()["failed"]
         if failed:
             sys.exit(f"{failed} jobs failed: these figures mean nothing")
-        return jobs / seconds, used * 1000 / jobs
+        return found
+
+
+def block(staff: Staff, shop: Workshop, numbers: Sequence[int | str]) -> Cost:
+    """Hand in these jobs and wait until they are over."""
+    known, before, began = over(shop), cpu_of(staff), time.monotonic()
+    send_by_stream(staff, [staff.system.payload(number) for number in numbers])
+    until(lambda: over(shop) >= known + len(numbers))
+    seconds, used = time.monotonic() - began, cpu_of(staff) - before
+    return Cost(used * 1000 / len(numbers), len(numbers) / seconds)
 
 
 def cpu_of(staff: Staff) -> float:
@@ -161,17 +171,6 @@ def shop_of(staff: Staff) -> Workshop:
     return workshop(Settings.load(staff.system.environment))
 
 
-def bare_chain(jobs: int) -> tuple[float, float]:
-    """``(jobs a second, CPU ms a job)`` of seven tasks that do nothing."""
-    with tempfile.TemporaryDirectory(prefix="kbw-bench-") as folder:
-        valkey = EmbeddedValkey(Path(folder) / "state", token=SystemClock().token)
-        try:
-            ms, rate = measure("bare", valkey.start().broker_url, Path(folder), jobs)
-        finally:
-            valkey.stop()
-    return rate, ms
-
-
 def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
@@ -190,15 +189,16 @@ def until(condition: Callable[[], bool]) -> None:
 def main() -> None:
     """Print one table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=60)
+    parser.add_argument("--jobs", type=int, default=12, help="in one block")
+    parser.add_argument("--rounds", type=int, default=7, help="blocks of each side")
     parser.add_argument("--accepts", type=int, default=300)
     options = parser.parse_args()
-    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-    rate, ms = bare_chain(options.jobs)
-    print(f"bare chain, 2 children     {rate:6.1f} jobs/s  {ms:6.1f} CPU ms a job (7 tasks that do nothing)")
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; median (middle half) of {options.rounds} blocks")
     for slots in (1, 2, 4):
-        rate, ms = throughput(slots, options.jobs)
-        print(f"kb_query, io={slots} llm={slots}       {rate:6.1f} jobs/s  {ms:6.1f} CPU ms a job", flush=True)
+        rounds = throughput(slots, options.jobs, options.rounds)
+        for side, name in (("system", f"kb_query, io={slots} llm={slots}"), ("bare", "bare chain, 2 children")):
+            cpu, rate = ([getattr(one[side], what) for one in rounds] for what in ("cpu_ms", "rate"))
+            print(f"{name:<24} {spread(rate)} jobs/s, {spread(cpu)} CPU ms a job", flush=True)
     for way, rate in accept_rates(options.accepts):
         print(f"accept by {way:<26} {rate:6.1f} jobs/s", flush=True)
 

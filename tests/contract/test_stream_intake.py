@@ -79,6 +79,16 @@ def test_other_fields_of_an_entry_do_no_harm_and_a_trace_is_kept(world: WaysIn) 
     assert is_fresh(traces[2])
 
 
+def test_a_payload_that_says_one_thing_twice_is_refused_by_name(world: WaysIn) -> None:
+    twice = json.dumps(payload(1))[:-1] + ', "question": "另一个？"}'
+    world.add(twice.encode())
+    take_all(world)
+    (told,) = world.results()
+    assert (told["kind"], told["errorCode"]) == ("rejected", "BAD_PAYLOAD")
+    assert "question 出现两次" in told["errors"]
+    assert world.records.views.get("query-c1-m1") is None
+
+
 def test_a_refusal_is_told_with_the_trace_of_its_sender(world: WaysIn) -> None:
     world.add(payload(1), traceparent=TRACE)
     world.add(payload(1, question="另一个？"), traceparent=TRACE)

@@ -247,6 +247,29 @@ def test_a_failed_job_of_the_running_system_is_not_run_beside_it(kbw: Any, share
     assert (home / "events.jsonl").read_text("utf-8") == journal
 
 
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"success": true}', '{"success": true, "taskId": "query-1-2"}'], ids=range(4)
+)
+def test_a_hand_made_result_is_put_aside_and_not_delivered(kbw: Any, shared: Path, tmp_path: Path, text: str) -> None:
+    home = shared / ".kbw" / "jobs" / TASK
+    home.mkdir(parents=True)
+    (home / "result.json").write_text(text)
+
+    kbw("run", write(tmp_path / "p.json", payload()))
+
+    assert json.loads((shared / "results" / f"{TASK}.json").read_bytes())["errorCode"] == "KB_UNREACHABLE"
+    assert (home / "attempts" / "0" / "result.json").read_text() == text
+
+
+def test_a_payload_that_says_one_thing_twice_is_refused(kbw: Any, shared: Path, tmp_path: Path) -> None:
+    twice = json.dumps(payload())[:-1] + ', "question": "另一个？"}'
+
+    result = kbw("run", write(tmp_path / "p.json", None, raw=twice.encode()))
+
+    assert "BAD_PAYLOAD: payload has the field 'question' twice" in result.stderr
+    assert "question 出现两次" in json.loads((shared / "results" / f"{TASK}.json").read_bytes())["errors"][0]
+
+
 def test_run_refuses_a_known_task_with_other_content(kbw: Any, shared: Path, tmp_path: Path) -> None:
     kbw("run", write(tmp_path / "first.json", payload()))
     before = (shared / "results" / f"{TASK}.json").read_bytes()
@@ -371,8 +394,9 @@ def test_an_unknown_job_is_told(kbw: Any, task_id: str) -> None:
     assert "no job" in result.stderr
 
 
-def test_no_commands_summary_is_cut_in_a_terminal_of_80_columns(kbw: Any) -> None:
-    told = kbw("--help", COLUMNS="80").stdout.partition("Commands:")[2]
+@pytest.mark.parametrize("group", ["", "dlq", "kb", "knowledge", "faq", "material"])
+def test_no_commands_summary_is_cut_in_a_terminal_of_80_columns(kbw: Any, group: str) -> None:
+    told = kbw(*group.split(), "--help", COLUMNS="80").stdout.partition("Commands:")[2]
 
-    assert "Hold back a queue or a model endpoint until `kbw resume`." in told
+    assert told.strip()
     assert "..." not in told

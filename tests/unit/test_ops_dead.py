@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
+from tasks.contract.outcome import QaPage
 from tasks.errors import Code, PermanentError, StoreUnavailableError
-from tasks.ports import RawReply
+from tasks.ports import Change, RawReply
 from tests.fakes import REPO, FailingAt, World, payload
 from tests.model_calls import CALL
 from worker.adapters.job_store.dead_stream import DeadEntry
 from worker.cli import main
-from worker.counting import CountedModel, CountedWriter
+from worker.counting import CountedModel, CountedWriter, count_landed
 from worker.gauges import Gauges
 from worker.ops.choosing import Choice, chosen
 from worker.ops.dead import dead_letters, drop_letter, replay_letter
@@ -180,6 +182,7 @@ def test_a_count_that_is_lost_costs_no_reply() -> None:
 
 def test_pages_are_counted_against_the_commits_they_share() -> None:
     world = World()
+    world.writer.landed = partial(count_landed, world.records)
     world.writer = CountedWriter(world.writer, world.records)
     for number in range(3):
         world.accept(payload(number))
@@ -187,6 +190,17 @@ def test_pages_are_counted_against_the_commits_they_share() -> None:
     figures = world.records.figures()
     assert (figures["pages"], figures["pages_refused"]) == (3, 0)
     assert figures["commits"] == len(world.writer.writer.repos[REPO].history) <= 3
+
+
+def test_a_page_that_an_earlier_attempt_committed_is_counted_once() -> None:
+    world = World()
+    world.writer.landed = partial(count_landed, world.records)
+    counted = CountedWriter(world.writer, world.records)
+    page = QaPage(id="qa-1", path="qa/a.md", title="题", frontmatter={}, body="文", catalog_entry={})
+    for _ in range(2):  # the second one finds the commit of the first
+        assert counted.commit(REPO, [Change(TASK, page)])[0].commit_id
+    figures = world.records.figures()
+    assert (figures["pages"], figures["commits"]) == (1, 1)
 
 
 # ---------------------------------------------------------------- gauges and commands
@@ -197,12 +211,23 @@ def test_while_the_record_is_away_nobody_knows_whether_work_is_consumed_but_noth
         raise StoreUnavailableError("Redis cannot be reached")
 
     census = SimpleNamespace(now=away, open_jobs=away)
-    gauges = Gauges(World().records, World().records, census, MemoryDeadStream(), tmp_path, "http://git", 60.0)  # type: ignore[arg-type]
+    world, _ = failed_world()
+    gauges = Gauges(world.records, world.records, census, MemoryDeadStream(), tmp_path, "http://git", 60.0)  # type: ignore[arg-type]
     assert gauges.live() == (True, {"live": True, "reason": "unknown: Redis cannot be reached"})
     ready, facts = gauges.ready()
     assert not ready
     assert facts["checks"]["redis"] == "Redis cannot be reached"
     assert "share unmounted" in facts["checks"]["shared"]
+
+
+def test_a_share_that_saw_no_job_yet_is_ready_when_it_takes_files(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    world = World()
+    census = SimpleNamespace(now=world.clock.now)
+    gauges = Gauges(world.records, world.records, census, MemoryDeadStream(), tmp_path, "http://git", 60.0)  # type: ignore[arg-type]
+    assert gauges.ready()[0]
+    assert list(tmp_path.iterdir()) == [], "a probe leaves nothing behind, nor makes a folder of ours"
+    world.accept(payload())
+    assert "share unmounted" in gauges.ready()[1]["checks"]["shared"]
 
 
 def test_metrics_come_out_of_the_record_whole(tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -79,3 +79,17 @@ def test_the_digest_knows_content_not_form() -> None:
 
 def test_files_are_for_people_too() -> None:
     assert strict_json.dumps({"题": "好"}) == '{\n  "题": "好"\n}\n'.encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ('{"a": 1, "a": 1}', ""),
+        ('{"a": 1, "b": {"a": 2}}', ""),
+        ('{"a": 1, "a": 2}', "a"),
+        ('{"x": [{"问": "甲", "问": "乙"}]}', "问"),
+        ('\ufeff{"a": 1, "a": null}', "a"),
+    ],
+)
+def test_a_field_that_stands_there_twice_with_two_values_is_named(text: str, name: str) -> None:
+    assert strict_json.double_name(text.encode()) == name

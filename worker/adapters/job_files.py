@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from tasks.causes import os_cause
 from tasks.contract import strict_json
 from tasks.contract.ids import is_safe_task_id
 from tasks.contract.shape import JsonObject
@@ -48,7 +49,7 @@ class FolderStore:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise _unwritable(folder, error.strerror or str(error)) from error
+            raise _unwritable(folder, error) from error
         return Folder(folder, self._mask, self._mode)
 
     def path_of(self, task_id: str) -> str:
@@ -63,7 +64,7 @@ class FolderStore:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise _unwritable(self._root, error.strerror or str(error)) from error
+            raise _unwritable(self._root, error) from error
 
     def remove(self, task_id: str) -> None:
         """Delete a job's folder. Raises ``RESULT_DIR_MISSING`` (transient) when it cannot be deleted."""
@@ -75,7 +76,7 @@ class FolderStore:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise _unwritable(folder, error.strerror or str(error)) from error
+            raise _unwritable(folder, error) from error
 
 
 class Folder:
@@ -100,7 +101,7 @@ class Folder:
                 raise _unwritable(self._path, "is not there any more (share unmounted?)") from None
             return None
         except OSError as error:
-            raise _unwritable(self._path / name, error.strerror or str(error)) from error
+            raise _unwritable(self._path / name, error) from error
 
     def write(self, name: str, data: bytes) -> None:
         """Temporary + fsync + rename."""
@@ -110,7 +111,7 @@ class Folder:
                 target.parent.mkdir(exist_ok=True)  # never the job's folder: it would fill an unmounted share
             write_atomic(target, self._masked(name, data), self._mode)
         except OSError as error:
-            raise _unwritable(target, error.strerror or str(error)) from error
+            raise _unwritable(target, error) from error
 
     def write_once(self, name: str, data: bytes) -> bytes:
         """Write unless the file is there; the bytes that are there now. Two writers at once: one of them wins."""
@@ -125,7 +126,7 @@ class Folder:
                 _sync_folder(self._path)  # the bytes are delivered next: they must not be forgotten by then
             return target.read_bytes()
         except OSError as error:
-            raise _unwritable(target, error.strerror or str(error)) from error
+            raise _unwritable(target, error) from error
 
     def append(self, name: str, line: JsonObject) -> None:
         """One line to a journal; a torn last line of a killed writer is closed first, so that ours stays readable."""
@@ -143,7 +144,7 @@ class Folder:
             finally:
                 os.close(handle)
         except OSError as error:
-            raise _unwritable(target, error.strerror or str(error)) from error
+            raise _unwritable(target, error) from error
 
     def archive(self, names: Sequence[str], generation: int) -> None:
         """Move the named files, if there, to ``attempts/<generation>/``."""
@@ -154,7 +155,7 @@ class Folder:
                     (target / name).parent.mkdir(parents=True, exist_ok=True)
                     (self._path / name).replace(target / name)
         except OSError as error:
-            raise _unwritable(target, error.strerror or str(error)) from error
+            raise _unwritable(target, error) from error
 
     def _masked(self, name: str, data: bytes) -> bytes:
         """JSON is masked by value (an escaped secret is still one), other files as bytes."""
@@ -195,9 +196,13 @@ def _sync_folder(path: Path) -> None:
         os.close(handle)
 
 
-def _unwritable(path: Path, reason: str) -> TransientError:
+def _unwritable(path: Path, reason: OSError | str) -> TransientError:
+    """``reason``: what the system said, or that the place is not there at all."""
+    en, zh = (
+        (reason.strerror or str(reason), os_cause(reason)) if isinstance(reason, OSError) else (reason, "目录不存在")
+    )
     return TransientError(
         Code.RESULT_DIR_MISSING,
-        en=f"{path}: {reason}; mount or free the shared directory",
-        zh=f"共享目录暂时不可用：{reason}",
+        en=f"{path}: {en}; mount or free the shared directory",
+        zh=f"共享目录暂时不可用：{zh}",
     )

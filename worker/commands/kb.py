@@ -41,7 +41,10 @@ def check(*, as_json: bool) -> None:
 @AS_JSON
 @told
 def repair(*, dry_run: bool, as_json: bool) -> None:
-    """Mend catalog and index in one commit: lost entries, dead ones, doubles. Pages are never changed."""
+    """Mend catalog and index in one commit.
+
+    Lost entries, dead ones, doubles. Pages are never changed.
+    """
     from worker.ops.kb import repair_kb
 
     sys.exit(repair_kb(settings_with_logging("WARNING"), dry_run=dry_run, as_json=as_json))
@@ -51,7 +54,10 @@ def repair(*, dry_run: bool, as_json: bool) -> None:
 @AS_JSON
 @told
 def stale(*, as_json: bool) -> None:
-    """List QA pages whose evidence changed since they were written; exit 1 when there are any."""
+    """List QA pages whose evidence changed since.
+
+    Since they were written; exit 1 when there are any.
+    """
     from worker.ops.kb import stale_pages
 
     sys.exit(stale_pages(settings_with_logging("WARNING"), as_json=as_json))

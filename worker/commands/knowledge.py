@@ -25,7 +25,10 @@ def knowledge() -> None:
 @AS_JSON
 @told
 def validate(file: Path | None, *, as_json: bool) -> None:
-    """Check knowledge.yaml (or FILE) and the mounts in pipelines.yaml; exit 1 when something is an error."""
+    """Check knowledge.yaml (or FILE) and pipelines.yaml.
+
+    Sources and mounts; exit 1 when something is an error.
+    """
     from worker.ops.knowledge import validate as check
 
     sys.exit(check(settings_with_logging("ERROR"), file, as_json=as_json))
@@ -36,7 +39,10 @@ def validate(file: Path | None, *, as_json: bool) -> None:
 @AS_JSON
 @told
 def probe(ids: tuple[str, ...], *, as_json: bool) -> None:
-    """Ask every source one question and tell its status; exit 1 when one does not answer."""
+    """Ask every source one question and tell its status.
+
+    Exit 1 when one does not answer.
+    """
     from worker.ops.knowledge import probe as ask
 
     sys.exit(ask(settings_with_logging("ERROR"), ids, as_json=as_json))
@@ -48,7 +54,10 @@ def probe(ids: tuple[str, ...], *, as_json: bool) -> None:
 @AS_JSON
 @told
 def search(source_id: str, text: str, *, as_json: bool) -> None:
-    """What the source ID finds for TEXT, and how much of it would stand in a prompt."""
+    """What the source ID finds for TEXT.
+
+    And how much of it would stand in a prompt.
+    """
     from worker.ops.knowledge import search as find
 
     sys.exit(find(settings_with_logging("ERROR"), source_id, text, as_json=as_json))
@@ -60,7 +69,10 @@ def search(source_id: str, text: str, *, as_json: bool) -> None:
 @AS_JSON
 @told
 def calibrate(source_id: str, questions: Path, *, as_json: bool) -> None:
-    """Scores of right and wrong hits on sample questions, and a threshold that separates them."""
+    """Measure scores on sample questions; propose a threshold.
+
+    Scores of right and wrong hits, and a threshold that separates them.
+    """
     from worker.ops.knowledge import calibrate as measure
 
     sys.exit(measure(settings_with_logging("ERROR"), source_id, questions, as_json=as_json))

@@ -53,7 +53,10 @@ OUT = click.option("--out", type=FOLDER, default=Path("out"), show_default=True,
 @OUT
 @told
 def evaluate(file: Path, out: Path, *, as_json: bool) -> None:
-    """Ask at least 10 questions: zero hits, crowding-out between kinds, enough at match_count 3 (table, JSON, SVG)."""
+    """Measure a base with at least 10 questions.
+
+    Zero hits, crowding-out between kinds, enough at match_count 3 (table, JSON, SVG).
+    """
     from worker.ops.material_eval import evaluate_file
 
     sys.exit(evaluate_file(file, settings_with_logging("WARNING"), out=out, as_json=as_json))
@@ -85,7 +88,10 @@ def faq() -> None:
 @OUT
 @told
 def faq_plan(files: tuple[Path, ...], output: Path, kb: str, batch: int, out: Path, **flags: bool) -> None:
-    """Read cards (.md, .yaml, .json, .jsonl), check them, write the imports to a plan file."""
+    """Read and check cards; write the imports to a plan file.
+
+    Cards are .md, .yaml, .json or .jsonl.
+    """
     from worker.ops.faq import plan
 
     mode = "replace" if flags["replace"] else "append"
@@ -126,7 +132,10 @@ def faq_import(plan_file: Path, replace: str, deadline: float, out: Path) -> Non
 @OUT
 @told
 def faq_resume(plan_file: Path, replace: str, deadline: float, out: Path) -> None:
-    """Go on with an import that was stopped: no card twice, none missing."""
+    """Go on with an import that was stopped.
+
+    No card twice, none missing.
+    """
     from worker.ops.faq import run_import
 
     settings = settings_with_logging("WARNING")
@@ -141,7 +150,10 @@ def faq_resume(plan_file: Path, replace: str, deadline: float, out: Path) -> Non
 @OUT
 @told
 def faq_verify(plan_file: Path, golden: Path | None, questions: int, out: Path, *, as_json: bool) -> None:
-    """Compare the base with the plan and ask for its cards: hit@1, hit@3, zero hits, magnets."""
+    """Compare the base with the plan; ask for its cards.
+
+    hit@1, hit@3, zero hits, magnets.
+    """
     from worker.ops.faq import verify
 
     settings = settings_with_logging("WARNING")

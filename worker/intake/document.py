@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from tasks.causes import json_cause
 from tasks.contract import strict_json
+from tasks.contract.refusal import kind_of
 from tasks.contract.shape import JsonObject
 from tasks.errors import Code, PermanentError
 
@@ -29,13 +31,25 @@ def read_document(content: bytes) -> JsonObject:
     except (ValueError, RecursionError) as error:
         reason = str(error) or "nested too deeply"
         raise PermanentError(
-            Code.BAD_PAYLOAD, en=f"payload is not valid JSON: {reason}", zh=f"任务内容不是合法的 JSON：{reason}"
+            Code.BAD_PAYLOAD,
+            en=f"payload is not valid JSON: {reason}",
+            zh=f"任务内容不是合法的 JSON：{json_cause(error)}",
         ) from error
     if not isinstance(document, dict):
-        kind = type(document).__name__
+        kind, kind_zh = kind_of(document)
         raise PermanentError(
             Code.BAD_PAYLOAD,
             en=f"payload must be a JSON object, not {kind}",
-            zh=f"任务内容必须是 JSON 对象，收到的是 {kind}",
+            zh=f"任务内容必须是 JSON 对象，收到的是{kind_zh}",
         )
     return document
+
+
+def refuse_double_names(content: bytes) -> None:
+    """Raise ``BAD_PAYLOAD`` for a field that stands there twice with different values: which one counts?"""
+    if name := strict_json.double_name(content):
+        raise PermanentError(
+            Code.BAD_PAYLOAD,
+            en=f"payload has the field {name[:80]!r} twice with different values; send each field once",
+            zh=f"任务内容中字段 {name[:80]} 出现两次且内容不同，无法判断以哪个为准；请每个字段只写一次",
+        )

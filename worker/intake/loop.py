@@ -15,6 +15,7 @@ from tasks.errors import Code, JobError, PermanentError, StoreUnavailableError, 
 from tasks.ports import JobArchive, JobSweep, JobViews, Record
 from tasks.restore import answered_record
 from tasks.stages.job import PAYLOAD, RESULT
+from worker.intake.document import refuse_double_names
 from worker.intake.refusal import Refusals
 from worker.intake.shared_dir import Found, SharedDirScanner
 
@@ -83,6 +84,7 @@ class IntakeLoop:
         if record and content_digest(document) == record.digest and _is_history(found, record):
             return
         source = os.fsencode(found.path).decode(errors="replace")
+        refuse_double_names(found.content)
         accepted = accept(document, source=f"file:{source}", intake=self.intake)
         if accepted.kind == "conflict":
             self._refuse(found, conflict(found.task_id), accepted.record)

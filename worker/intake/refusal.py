@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tasks.causes import os_cause
 from tasks.contract import strict_json
 from tasks.contract.ids import is_safe_task_id
 from tasks.contract.result import Result
@@ -96,7 +97,7 @@ class Refusals:
             raise TransientError(
                 Code.RESULT_DIR_MISSING,
                 en=f"{report} cannot be written: {fault.strerror}; mount or free the shared directory",
-                zh=f"共享目录暂时不可写：{fault.strerror}",
+                zh=f"共享目录暂时不可写：{os_cause(fault)}",
             ) from fault
 
     def _answer(self, error: JobError, document: JsonObject | None, task_id: str, first: Record | None) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tasks.causes import json_cause
 from tasks.contract import strict_json
 from tasks.contract.ids import is_safe_task_id
 from tasks.contract.result import is_result_of
@@ -139,16 +140,18 @@ class SharedDirScanner:
         with os.fdopen(self.roots.open_readable(path), "rb") as file:
             content = file.read(MAX_PAYLOAD_BYTES + 1)
         if len(content) > MAX_PAYLOAD_BYTES:
-            raise ValueError(f"it is larger than {MAX_PAYLOAD_BYTES // 1024**2} MiB")
+            limit = MAX_PAYLOAD_BYTES // 1024**2
+            raise strict_json.NotStrictError(f"it is larger than {limit} MiB", f"文件超过 {limit} MiB")
         return content
 
     def _report_broken(self, path: Path, content: bytes, fault: Exception) -> bool:
         """No path is taken from what cannot be read: it is only reported. ``False``: not now, the share is away."""
         reason = fault.reason if isinstance(fault, PathError) else str(fault)
+        cause = json_cause(fault) if isinstance(fault, ValueError) else "文件无法读取"
         error = PermanentError(
             Code.BAD_PAYLOAD,
             en=f"{path} is still no JSON after {self.give_up_s:g} s: {reason}; write a temporary name, then rename",
-            zh=f"任务文件 {path.name} 不是合法的 JSON：{reason}",
+            zh=f"任务文件 {path.name} 不是合法的 JSON：{cause}",
         )
         try:
             self.refusals.refuse(error, content=content, path=str(path))

@@ -17,7 +17,7 @@ from tasks.ports import JobViews
 from tasks.stages.job import RESULT
 from worker.adapters.job_store.streams import Entry, JobStreams
 from worker.adapters.publish.result_stream import result_fields
-from worker.intake.document import MAX_PAYLOAD_BYTES, read_document
+from worker.intake.document import MAX_PAYLOAD_BYTES, read_document, refuse_double_names
 from worker.intake.refusal import Refusals, error_result, told_task_id
 from worker.intake.repeat import finished_job
 from worker.masking import SecretMask
@@ -170,6 +170,7 @@ class StreamIntake:
         document: JsonObject | None = None
         try:
             document = self._document(entry)
+            refuse_double_names(entry.fields[b"payload"])
             if entry.deliveries > self.max_deliveries:
                 raise _given_up(entry)
             accepted = accept(

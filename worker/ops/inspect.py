@@ -27,7 +27,10 @@ def list_jobs(settings: Settings, choice: Choice, *, as_json: bool) -> None:
     shop = workshop(settings)
     views, now = shop.records.views, shop.clock.now()
     choice = replace(choice, states=tuple(state for state in OPEN_FIRST if state in choice.states))
-    records = chosen(views, choice, now)
+    records = chosen(views, replace(choice, limit=choice.limit + 1), now)
+    more, records = len(records) > choice.limit, records[: choice.limit]
+    if more:  # on standard error: the JSON stays JSON, and a list that is cut must not pass for the whole
+        click.echo(f"kbw: only the first {choice.limit} jobs; --limit shows more", err=True)
     if as_json:
         click.echo(json.dumps([_facts(record, now) for record in records], ensure_ascii=False, indent=2))
         return

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from tasks.accept import accept_event, as_kept, conflict, deliver_again, digest_of
+from tasks.causes import os_cause
 from tasks.contract import strict_json
 from tasks.contract.context import Context
 from tasks.contract.evidence import Evidence
 from tasks.contract.payload import Payload, content_digest, read_payload
-from tasks.contract.result import Result
+from tasks.contract.result import Result, is_result_of
 from tasks.contract.shape import JsonObject, Shape
 from tasks.contract.trace import fresh_traceparent, sent_traceparent
 from tasks.errors import Code, JobError, PermanentError, TransientError
@@ -33,6 +34,7 @@ from tasks.stages import prepare as preparing
 from tasks.stages.job import EVENTS, PAYLOAD, RESULT, Job, failure_of, read_artefact
 from tasks.stages.publish import result_of, result_of_failure
 from worker.bootstrap import Workshop, workshop
+from worker.intake.document import refuse_double_names
 from worker.intake.refusal import payload_shared_dir
 from worker.paths import write_atomic
 from worker.settings import Settings
@@ -80,6 +82,8 @@ def open_payload(path: Path, settings: Settings) -> Opened:
     document = _object(content)
     shop = workshop(settings, _shared_dir(path, document, settings))
     try:
+        if document is not None:
+            refuse_double_names(content)
         kept = as_kept(document, shop.mask.value) if document is not None else {}
         payload = read_payload(kept if document is not None else content)
     except JobError as error:
@@ -125,6 +129,9 @@ def run(path: Path, settings: Settings) -> Answered:
     trace = trace or fresh_traceparent(ports.clock.token(16))
     job = Job(payload.task_id, folder, ports, deadline=now + payload.deadline_seconds, traceparent=trace)
     over = _object(folder.read(RESULT) or b"")
+    if not is_result_of(payload.task_id, over):  # nothing, or somebody's own file: it must not go out as our result
+        folder.archive([RESULT], read_history(folder).generation)
+        over = None
     rest = ""
     if over is not None and not _runs_again(job, pipeline, over, f"run:{path}"):
         deliver_again(payload, folder, shop.sink)
@@ -220,7 +227,7 @@ def read_file(path: Path, what: str) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise PermanentError(
-            Code.BAD_PAYLOAD, en=f"{what} {path}: {error.strerror}", zh=f"无法读取文件 {path.name}：{error.strerror}"
+            Code.BAD_PAYLOAD, en=f"{what} {path}: {error.strerror}", zh=f"无法读取文件 {path.name}：{os_cause(error)}"
         ) from error
 
 
@@ -284,7 +291,7 @@ def _write(path: Path, body: bytes) -> None:
         write_atomic(path, body)
     except OSError as error:
         raise PermanentError(
-            Code.RESULT_DIR_MISSING, en=f"{path}: {error.strerror}", zh=f"无法写入文件 {path.name}：{error.strerror}"
+            Code.RESULT_DIR_MISSING, en=f"{path}: {error.strerror}", zh=f"无法写入文件 {path.name}：{os_cause(error)}"
         ) from error
 
 

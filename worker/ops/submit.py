@@ -14,7 +14,7 @@ from tasks.ports import Record
 from tasks.stages.job import RESULT
 from worker.app import build_app, waker
 from worker.bootstrap import Workshop, workshop
-from worker.intake.document import read_document
+from worker.intake.document import read_document, refuse_double_names
 from worker.ops.local import read_file, refused
 from worker.settings import Settings
 
@@ -30,6 +30,7 @@ def submit(path: Path, settings: Settings, *, wait: bool, as_json: bool) -> int:
     document: JsonObject | None = None
     try:
         document = read_document(content)
+        refuse_double_names(content)
         accepted = accept(
             document, source=f"cli:{path}", intake=shop.intake(waker(build_app(shop.redis_url, settings.redis.prefix)))
         )

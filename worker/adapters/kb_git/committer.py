@@ -53,14 +53,25 @@ class Committer:
     """``KbWriter`` over the machine's mirrors. Safe for threads and processes; any number may run at once."""
 
     def __init__(
-        self, mirrors: Mirrors, clock: Clock, author: str, email: str = "", *, max_tries: int = MAX_TRIES
+        self,
+        mirrors: Mirrors,
+        clock: Clock,
+        author: str,
+        email: str = "",
+        *,
+        max_tries: int = MAX_TRIES,
+        landed: Callable[[int], None] = lambda _pages: None,
     ) -> None:
-        """``author``: the bot's name; ``email``: by default the address by which Gitea finds the bot's account."""
+        """``author``: the bot's name; ``email``: by default the address by which Gitea finds the bot's account.
+
+        ``landed`` is told of each commit that a push of ours brought in, with the number of its pages.
+        """
         self._mirrors = mirrors
         self._clock = clock
         self._author = author or "kbw"
         self._email = email or f"{self._author}@noreply.localhost"
         self._max_tries = max_tries
+        self._tell_landed = landed
 
     def commit(self, repo: RepoRef, changes: Sequence[Change]) -> list[Receipt]:
         """One receipt a change, in order (``tasks.ports.KbWriter``)."""
@@ -122,6 +133,7 @@ class Committer:
         for attempt in range(self._max_tries):
             head = mirror.latest(fresh=True)
             if landed := _landed(mirror, head, uncertain):
+                self._tell_landed(len(landed.written))
                 return landed.receipts
             built = mirror.run(lambda repo, head=head: build(repo, head))  # type: ignore[misc]
             if not built.commit:
@@ -131,6 +143,7 @@ class Committer:
             if report.status == "accepted":
                 mirror.pushed(branch, built.commit, began)
                 table.add(built.parent, built.commit, built.written)
+                self._tell_landed(len(built.written))
                 return built.receipts
             if report.status == "refused":
                 return _refused(built, mirror.remote.name, report.reason)

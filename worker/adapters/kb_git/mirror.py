@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
+from tasks.causes import os_cause
 from tasks.errors import Code, JobError, PermanentError, TransientError
 from tasks.ports import Clock, RepoRef
 from worker.adapters.kb_git.git import (
@@ -189,7 +190,7 @@ class Mirror:
             raise TransientError(
                 Code.KB_UNREACHABLE,
                 en=f"{target} cannot be written: {error.strerror}; free or mend KBW_CACHE_DIR",
-                zh=f"本机知识库缓存暂时不可写（{error.strerror}），请检查 KBW_CACHE_DIR。",
+                zh=f"本机知识库缓存暂时不可写（{os_cause(error)}），请检查 KBW_CACHE_DIR。",
             ) from error
 
     # ------------------------------------------------------------ the folder

@@ -69,5 +69,5 @@ class FileAndStreamSink:
             raise TransientError(
                 Code.INTERNAL,
                 en=f"the result could not be added to the stream of results: {error}; will be tried again",
-                zh="结果暂时无法写入结果流，稍后会重试",
+                zh="结果暂时无法写入结果流",
             ) from error

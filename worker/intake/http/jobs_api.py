@@ -13,7 +13,7 @@ from tasks.contract.shape import JsonObject
 from tasks.errors import JobError, StoreUnavailableError, TransientError
 from tasks.ports import JobViews, Record, State
 from tasks.stages.job import RESULT
-from worker.intake.document import read_document
+from worker.intake.document import read_document, refuse_double_names
 from worker.intake.http.answer import Answer, error_answer, json_answer
 from worker.intake.refusal import Refusals, told_task_id
 from worker.intake.repeat import finished_job
@@ -40,6 +40,7 @@ class JobsApi:
         document = None
         try:
             document = read_document(content)
+            refuse_double_names(content)
             accepted = accept(document, source="http", intake=self.intake, traceparent=traceparent)
             task_id = accepted.record.task_id
             if accepted.kind == "conflict":
