@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import random
 import re
+import socket
+import stat
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -137,10 +140,29 @@ class TestFilesFromOutside:
     def test_what_is_no_regular_file_is_not_read_and_nothing_hangs(self, share: Path, reader: AttachmentReader) -> None:
         os.mkfifo(share / "fifo")
         (share / "folder").mkdir()
-        started = time.monotonic()
-        assert code_of(read_one(reader, attached("fifo"))) == "NOT_A_FILE"
-        assert code_of(read_one(reader, attached("folder"))) == "NOT_A_FILE"
-        assert time.monotonic() - started < 9
+        names = ["fifo", "folder", "folder/", "socket"]
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(f"/proc/self/cwd/{os.path.relpath(share / 'socket')}")  # a socket's address is a short path
+        with contextlib.suppress(PermissionError):  # only root makes devices
+            os.mknod(share / "zero", stat.S_IFCHR | 0o666, os.makedev(1, 5))
+            names.append("zero")
+        for name in names:
+            assert code_of(read_one(reader, attached(name))) == "NOT_A_FILE", name
+
+    def test_a_link_to_itself_a_name_without_end_and_a_file_as_a_folder_are_not_read(
+        self, share: Path, reader: AttachmentReader
+    ) -> None:
+        (share / "loop").symlink_to("loop")
+        (share / "a.txt").write_text("x")
+        assert code_of(read_one(reader, attached("loop"))) in ("NOT_FOUND", "NOT_A_FILE", "OUTSIDE_ALLOWED_ROOTS")
+        for path in ("x" * 300, "a.txt/b", "/".join(["d"] * 3_000)):
+            assert code_of(read_one(reader, attached(path))) == "NOT_FOUND"
+
+    def test_a_link_inside_and_a_name_with_odd_letters_work(self, share: Path, reader: AttachmentReader) -> None:
+        (share / "行\n一😀.txt").write_text("内容")
+        (share / "link").symlink_to("行\n一😀.txt")
+        for path in ("link", "行\n一😀.txt", "./no/../link"):
+            assert read_one(reader, attached(path)).text_preview == "内容"
 
     def test_a_wrong_size_and_upper_case_or_prefixed_hashes(self, share: Path, reader: AttachmentReader) -> None:
         (share / "a.txt").write_bytes(b"text")
@@ -152,8 +174,16 @@ class TestFilesFromOutside:
 
     def test_a_file_too_large_is_not_even_hashed(self, share: Path) -> None:
         with (share / "big.txt").open("wb") as file:
-            file.truncate(60 * 1024 * 1024)
-        assert code_of(read_one(build_reader(AllowedRoots(share), None), attached("big.txt"))) == "TOO_LARGE"
+            file.truncate(512 * 1024 * 1024 + 1)
+        view = read_one(build_reader(AllowedRoots(share), None), attached("big.txt"))
+        assert code_of(view) == "TOO_LARGE"
+        assert view.sha256 == ""
+
+    def test_a_large_file_is_read_as_far_as_needed(self, share: Path) -> None:
+        with (share / "big.pdf").open("wb") as file:
+            file.write(pdf(["The first page"]))
+            file.truncate(80 * 1024 * 1024)
+        assert read_one(build_reader(AllowedRoots(share), None), attached("big.pdf")).text_preview == "The first page"
 
     def test_more_attachments_than_allowed_are_told(self, share: Path) -> None:
         (share / "a.txt").write_text("x")
@@ -262,12 +292,14 @@ def test_every_file_of_the_shared_corpus(corpus_file: dict[str, object], shared:
         assert not any(word in view.text_preview for word in expected.get("must_not_contain", []))
         if pages := expected.get("metadata", {}).get("page_count"):
             assert view.metadata["pageCount"] == pages
+    elif view.metadata.get("ocr"):
+        assert "OCR" in expected["also_accepted"]
     elif view.error is not None:
         assert view.error.code in [RENAMED.get(kind, kind.upper()) for kind in expected["error_kinds"]]
         assert name in view.error.message
     else:
         assert "also_accepted" in expected
-        assert view.text_preview.startswith("AAAA") or "HelloWorld" in squeezed(view.text_preview)
+        assert view.text_preview.startswith("AAAA")
 
 
 FUZZ_CASES = int(os.environ.get("KBW_FUZZ_CASES", "16"))
@@ -279,7 +311,7 @@ def test_mutated_files_of_the_corpus_give_only_typed_answers(shared: Callable[[s
     sources = [
         path for path in sorted((shared("attachments") / "files").iterdir()) if 0 < path.stat().st_size < 600_000
     ]
-    reader = build_reader(AllowedRoots(tmp_path), None, ReaderLimits(job_wall_s=300))
+    reader = build_reader(AllowedRoots(tmp_path), None, ReaderLimits(job_wall_s=300, ocr=None))
     for start in range(0, FUZZ_CASES, FUZZ_AT_ONCE):
         refs = []
         for case in range(start, min(start + FUZZ_AT_ONCE, FUZZ_CASES)):

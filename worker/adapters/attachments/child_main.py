@@ -1,7 +1,8 @@
 """The child process: limits itself, reads one file from stdin's descriptor, prints one JSON line; run by path only.
 
-Started as ``python -I -S child_main.py REQUEST`` with an empty environment. ``REQUEST`` is JSON: ``path`` (what to add
-to ``sys.path``), ``name``, ``limit`` and ``rlimits``. Imports are few and late: each costs every file.
+Started as ``python -I -S child_main.py REQUEST`` with next to no environment. ``REQUEST`` is JSON: ``path`` (what to
+add to ``sys.path``), ``name``, ``limit``, ``rlimits``, ``wall_s``, ``nice`` and ``ocr``. Imports are few and late: each
+costs every file.
 """
 
 from __future__ import annotations
@@ -29,7 +30,14 @@ def main() -> None:
     from worker.adapters.attachments.formats.extract import extract
 
     with os.fdopen(0, "rb") as file:
-        answer = extract(file, request["name"], request["limit"])
+        answer = extract(
+            file,
+            request["name"],
+            request["limit"],
+            cpu_s=request["rlimits"]["RLIMIT_CPU"][0],
+            wall_s=request["wall_s"],
+            ocr=request["ocr"],
+        )
     answer["isolated"] = isolated
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()

@@ -29,9 +29,15 @@ _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069
 _MAX_NAME = 120
 
 
-def fault(code: str, file_name: str) -> AttachmentFault:
-    """The error entry of an attachment."""
-    return AttachmentFault(code=code, message=_SENTENCES[code].format(name=shown_name(file_name)))
+_HOW_TO_READ_PICTURES = "如需识别图片中的文字，请管理员安装可选组件 ocr，或上传带文字层的文件。"
+
+
+def fault(code: str, file_name: str, *, pictures_are_read: bool = False) -> AttachmentFault:
+    """The error entry of an attachment. ``pictures_are_read``: OCR is there, and found nothing either."""
+    message = _SENTENCES[code].format(name=shown_name(file_name))
+    if code == "NO_TEXT_LAYER" and not pictures_are_read:
+        message += _HOW_TO_READ_PICTURES
+    return AttachmentFault(code=code, message=message)
 
 
 def shown_name(file_name: str) -> str:

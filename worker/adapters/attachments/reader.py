@@ -7,15 +7,15 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from tasks.contract.context import AttachmentView, Limits
+from tasks.contract.context import AttachmentFault, AttachmentView, Limits
 from tasks.contract.payload import AttachmentRef
 from tasks.contract.shape import JsonObject
 from worker.adapters.attachments.budget import fair_shares
 from worker.adapters.attachments.cache import PreviewCache
 from worker.adapters.attachments.checked_file import CheckedFile, FileFaultError, open_checked
-from worker.adapters.attachments.child import ChildAnswer, ChildLimits, run_child
+from worker.adapters.attachments.child import ChildAnswer, ChildLimits, ocr_limits, run_child
 from worker.adapters.attachments.faults import CODES, fault, shown_name
 from worker.paths import AllowedRoots
 
@@ -26,13 +26,17 @@ _SHORTEST_TRY_S = 0.5
 
 @dataclass(frozen=True)
 class ReaderLimits:
-    """What attachments may cost. Bytes and seconds; ``job_wall_s`` is for all attachments of one job together."""
+    """What attachments may cost. Bytes and seconds; ``job_wall_s`` is for all attachments of one job together.
 
-    max_bytes: int = 50 * 1024 * 1024
+    ``ocr`` is for the second look at a picture or a scan; ``None``: there is none.
+    """
+
+    max_bytes: int = 512 * 1024 * 1024
     max_attachments: int = 20
     max_children: int = 2
     job_wall_s: float = 30.0
     child: ChildLimits = field(default_factory=ChildLimits)
+    ocr: ChildLimits | None = field(default_factory=ocr_limits)
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,8 @@ class ChildProcessReader:
             limits.max_attachment_chars_per_file,
             limits.max_total_attachment_chars,
         )
-        return [_view(read, share) for read, share in zip(done, shares, strict=True)]
+        pictures = self._limits.ocr is not None
+        return [_view(read, share, pictures_are_read=pictures) for read, share in zip(done, shares, strict=True)]
 
     def _read_one(self, ref: AttachmentRef, shared_dir: str | None, limits: Limits, deadline: float) -> _Read:
         started = self._monotonic()
@@ -102,27 +107,39 @@ class ChildProcessReader:
 
     def _answer(self, file: CheckedFile, ref: AttachmentRef, chars: int, deadline: float) -> ChildAnswer:
         name = _hint(ref)
-        key = f"{chars}:{self._limits.child}"
+        key = f"{chars}:{self._limits.child}:{self._limits.ocr}"
         if self._cache and (kept := self._cache.get(file.sha256, name, key)):
             return kept
         with self._slots:
-            self._hurry(deadline)
-            left = deadline - self._monotonic()
-            try:
-                answer = run_child(
-                    file.descriptor, name, chars, self._limits.child, min(left, self._limits.child.wall_s)
-                )
-            except OSError as error:  # no process, no memory: ours to mend, not the file's fault, and not cached
-                log.warning("attachment.child_not_started", extra={"code": type(error).__name__})
-                return ChildAnswer(fault="OUT_OF_MEMORY", settled=False)
-        self._tell_isolation(answer)
-        if answer.fault == "TIMEOUT" and left < self._limits.child.wall_s:
-            return _EXHAUSTED
+            answer = self._run(file, name, chars, deadline, self._limits.child)
+            if answer.fault == "NO_TEXT_LAYER" and self._limits.ocr:
+                answer = self._looked_at(file, name, chars, deadline, answer, self._limits.ocr)
         if not file.unchanged():
             raise FileFaultError("INTEGRITY_MISMATCH")
         if self._cache:
             self._cache.put(file.sha256, name, key, answer)
         return answer
+
+    def _run(self, file: CheckedFile, name: str, chars: int, deadline: float, limits: ChildLimits) -> ChildAnswer:
+        self._hurry(deadline)
+        left = deadline - self._monotonic()
+        try:
+            answer = run_child(file.descriptor, name, chars, limits, min(left, limits.wall_s))
+        except OSError as error:  # no process, no memory: ours to mend, not the file's fault, and not cached
+            log.warning("attachment.child_not_started", extra={"code": type(error).__name__})
+            return ChildAnswer(fault="OUT_OF_MEMORY", settled=False)
+        self._tell_isolation(answer)
+        return _EXHAUSTED if answer.fault == "TIMEOUT" and left < limits.wall_s else answer
+
+    def _looked_at(
+        self, file: CheckedFile, name: str, chars: int, deadline: float, first: ChildAnswer, limits: ChildLimits
+    ) -> ChildAnswer:
+        """What OCR reads; the first answer when it reads nothing, and then kept only if it would read nothing again."""
+        try:
+            second = self._run(file, name, chars, deadline, limits)
+        except FileFaultError:  # no time left for it
+            return replace(first, settled=False)
+        return replace(first, settled=first.settled and second.settled) if second.fault else second
 
     def _tell_isolation(self, answer: ChildAnswer) -> None:
         if not self._told and answer.meta is not None:  # the child lived to say it
@@ -164,7 +181,7 @@ def _hint(ref: AttachmentRef) -> str:
 _EXHAUSTED = ChildAnswer(fault="BUDGET_EXHAUSTED", settled=False)
 
 
-def _view(read: _Read, share: int) -> AttachmentView:
+def _view(read: _Read, share: int, *, pictures_are_read: bool) -> AttachmentView:
     answer = read.answer
     text = answer.text[:share].rstrip()
     code = answer.fault if answer.fault in CODES or not answer.fault else "CORRUPT"
@@ -188,6 +205,10 @@ def _view(read: _Read, share: int) -> AttachmentView:
         text_preview="" if code else text,
         preview_available=not code,
         preview_status="unavailable" if code else "truncated" if truncated else "ok",
-        error=fault(code, read.ref.file_name or read.ref.storage_path or "") if code else None,
+        error=_fault(code, read.ref, pictures_are_read=pictures_are_read) if code else None,
         metadata=metadata,
     )
+
+
+def _fault(code: str, ref: AttachmentRef, *, pictures_are_read: bool) -> AttachmentFault:
+    return fault(code, ref.file_name or ref.storage_path or "", pictures_are_read=pictures_are_read)

@@ -6,7 +6,7 @@ import importlib
 import re
 from typing import Any, BinaryIO
 
-from worker.adapters.attachments.formats.sink import EnoughError, FormatError, Sink, cpu_budget
+from worker.adapters.attachments.formats.sink import EnoughError, FormatError, Sink, time_budget
 from worker.adapters.attachments.formats.sniff import sniff
 
 _MODULES = {
@@ -22,6 +22,7 @@ _MODULES = {
     "epub": "epub",
     "ofd": "ofd",
     "notebook": "notebook",
+    "ocr": "ocr",
     "zip": "archive",
     "html": "web_page",
     "xml": "xml_text",
@@ -49,15 +50,22 @@ _EMPTY_WITHOUT_TEXT = ("plain", "xml", "notebook", "html", "xlsx", "xlsb", "xls"
 _MAX_UNREADABLE = 0.2
 
 
-def extract(file: BinaryIO, name: str, limit: int) -> dict[str, object]:
-    """``{kind, text, truncated, meta}`` or ``{kind, fault, reason, meta}``; never raises for a file."""
-    cpu_budget.start()
+def extract(
+    file: BinaryIO, name: str, limit: int, *, cpu_s: float = 8, wall_s: float = 10, ocr: bool = False
+) -> dict[str, object]:
+    """``{kind, text, truncated, meta}`` or ``{kind, fault, reason, meta}``; never raises for a file.
+
+    ``ocr``: a picture or PDF is looked at, not searched for a text layer. The seconds are when the process is ended.
+    """
+    time_budget.start(cpu_s, wall_s)
     kind = "unknown"
     sink = Sink(limit)
     truncated = False
     try:
         group, kind = sniff(file, name)
         sink.meta["detectedType"] = kind
+        if ocr and group in ("image", "pdf"):
+            group = "ocr"
         truncated = not _run(group, kind, file, sink)
         text = tidy(sink, group, kind)
     except FormatError as error:
