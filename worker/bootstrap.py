@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from tasks.accept import Intake
 from tasks.base import Fleet
@@ -30,6 +31,7 @@ from worker.adapters.otlp_spans import Collector, open_spans
 from worker.adapters.publish.result_file import ResultFileSink
 from worker.adapters.publish.result_stream import FileAndStreamSink
 from worker.adapters.weknora.absence import RememberedAbsence
+from worker.adapters.weknora.http import WeknoraWire
 from worker.adapters.weknora.local_md import LocalCards
 from worker.adapters.weknora.mcp import WeknoraMcp
 from worker.adapters.weknora.mcp_session import McpServer, McpSession
@@ -43,6 +45,7 @@ from worker.intake.shared_dir import SharedDirScanner
 from worker.intake.stream import DeadLetters, StreamIntake
 from worker.masking import SecretMask
 from worker.material_rules import load_material_rules
+from worker.outbound import AllowedHosts, Outbound
 from worker.paths import OWN_FOLDER, AllowedRoots
 from worker.reconciler import Chore
 from worker.repositories import RepositoryRules
@@ -228,9 +231,10 @@ class Workshop(RecordShop):
         if not material.url:
             raise SettingsError("KBW_WEKNORA_URL is not set: WeKnora's REST base URL, ends in /api/v1")
         key = (material.ingest_key.get_secret_value() if ingest else "") or material.api_key.get_secret_value()
+        # an address that an operator set is allowed by being set
+        outbound = Outbound(AllowedHosts((urlsplit(material.url).netloc.rpartition("@")[2],)), self.clock.monotonic)
         return WeknoraRest(
-            material.url,
-            key,
+            WeknoraWire(material.url, key, outbound),
             self.clock,
             match_count=match_count or material.match_count,
             vector_threshold=material.vector_threshold,

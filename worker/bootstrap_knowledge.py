@@ -15,7 +15,7 @@ from worker.adapters.knowledge.calling import Environment
 from worker.adapters.knowledge.shelf import Build, SourceShelf
 from worker.adapters.knowledge.stores import EmbeddingService, VectorSources
 from worker.knowledge_config import usable_files
-from worker.mounted_weknora import Connect, WeknoraSource, over_mcp, over_rest
+from worker.mounted_weknora import WeknoraSource, over_mcp, over_rest
 from worker.outbound import AllowedHosts, Outbound
 from worker.settings import Settings, listed, source_variable
 
@@ -47,8 +47,8 @@ class KnowledgeShop:
         outbound = Outbound(self._allowed(), self.clock.monotonic)
         vectors = VectorSources(outbound, self.environment, self.clock, self._embeddings())
         weknora: dict[str, Build] = {
-            "weknora_rest": lambda spec: self._weknora(spec, over_rest),
-            "weknora_mcp": lambda spec: self._weknora(spec, over_mcp),
+            "weknora_rest": lambda spec: WeknoraSource(spec, over_rest, self.environment, outbound, self.clock),
+            "weknora_mcp": lambda spec: WeknoraSource(spec, over_mcp, self.environment, outbound, self.clock),
         }
         return SourceShelf(specs, outbound, self.environment, self.clock, vectors, weknora)
 
@@ -79,9 +79,6 @@ class KnowledgeShop:
     def source(self, source_id: str) -> KnowledgeSource:
         """One source with its fallbacks."""
         return self.shelf.source(source_id)
-
-    def _weknora(self, spec: KnowledgeSpec, connect: Connect) -> WeknoraSource:
-        return WeknoraSource(spec, connect, self.environment, self._allowed(), self.clock)
 
     def _embeddings(self) -> EmbeddingService:
         """The host that an operator set as the embeddings' address is allowed by being set."""

@@ -8,22 +8,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
 from tasks.knowledge.found import Found, Hit, Status
 from tasks.knowledge.spec import KnowledgeSpec
 from tasks.ports import Clock, MaterialSource
 from worker.adapters.knowledge.calling import Environment, searched, seconds, without_secrets
 from worker.adapters.knowledge.fault import SearchFault
+from worker.adapters.weknora.http import WeknoraWire
 from worker.adapters.weknora.mcp import WeknoraMcp
 from worker.adapters.weknora.mcp_session import McpServer, McpSession
 from worker.adapters.weknora.rest import WeknoraRest
-from worker.outbound import AllowedHosts, Resolve, check_url, checked_addresses, resolve_by_system
+from worker.outbound import Outbound
 
 DEFAULT_COUNT, DEFAULT_THRESHOLD = 3, 0.5
 _KEY_HEADERS = ("x-api-key", "x-mcp-auth-token", "authorization")
 
-Connect = Callable[[KnowledgeSpec, str, str, Clock], MaterialSource]
+Connect = Callable[[KnowledgeSpec, str, str, Clock, Outbound], MaterialSource]
 
 
 @dataclass
@@ -33,9 +33,8 @@ class WeknoraSource:
     spec: KnowledgeSpec
     connect: Connect
     environment: Environment
-    allowed: AllowedHosts
+    outbound: Outbound
     clock: Clock
-    resolve: Resolve = resolve_by_system
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
     _known: tuple[tuple[str, str], MaterialSource] | None = field(default=None, init=False, repr=False)
 
@@ -47,15 +46,14 @@ class WeknoraSource:
         config = self.spec.config
         endpoint, used = self.environment.fill(config.endpoint)
         headers, secrets = self.environment.fill_headers(config.headers)
-        check_url(endpoint, self.allowed)
-        parts = urlsplit(endpoint)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        checked_addresses(parts.hostname or "", port, self.allowed, self.resolve)
+        timeout = seconds(config.timeout, timeout_s)
+        if config.adapter == "weknora_mcp":  # the SDK's client would call any address
+            self.outbound.check(endpoint, self.clock.monotonic() + timeout)
         named = {name.lower(): value for name, value in headers.items()}
         key = next((named[name] for name in _KEY_HEADERS if name in named), "")
         source = self._connected(endpoint.rstrip("/"), key.removeprefix("Bearer ").strip())
         base = str(config.request.get("kb_id", ""))
-        found = source.find(base, query, timeout=seconds(config.timeout, timeout_s))
+        found = source.find(base, query, timeout=timeout)
         if not found.status.answered:
             raise SearchFault(found.status, found.detail)
         return without_secrets(list(found.hits), used + secrets) if found.status == Status.HIT else []
@@ -63,18 +61,20 @@ class WeknoraSource:
     def _connected(self, endpoint: str, key: str) -> MaterialSource:
         with self._lock:
             if self._known is None or self._known[0] != (endpoint, key):
-                self._known = ((endpoint, key), self.connect(self.spec, endpoint, key, self.clock))
+                source = self.connect(self.spec, endpoint, key, self.clock, self.outbound)
+                self._known = ((endpoint, key), source)
             return self._known[1]
 
 
-def over_rest(spec: KnowledgeSpec, endpoint: str, key: str, clock: Clock) -> MaterialSource:
+def over_rest(spec: KnowledgeSpec, endpoint: str, key: str, clock: Clock, outbound: Outbound) -> MaterialSource:
     """The REST API at ``…/api/v1``."""
     count, threshold = _numbers(spec)
-    return WeknoraRest(endpoint, key, clock, match_count=count, vector_threshold=threshold)
+    wire = WeknoraWire(endpoint, key, outbound)
+    return WeknoraRest(wire, clock, match_count=count, vector_threshold=threshold)
 
 
-def over_mcp(spec: KnowledgeSpec, endpoint: str, key: str, clock: Clock) -> MaterialSource:
-    """The MCP server at ``…/mcp``."""
+def over_mcp(spec: KnowledgeSpec, endpoint: str, key: str, clock: Clock, _outbound: Outbound) -> MaterialSource:
+    """The MCP server at ``…/mcp``; the SDK brings a client of its own."""
     count, threshold = _numbers(spec)
     session = McpSession(McpServer(url=endpoint, token=key))
     return WeknoraMcp(session, clock, match_count=count, vector_threshold=threshold)

@@ -153,12 +153,20 @@ class Outbound:
     allowed: AllowedHosts
     monotonic: Callable[[], float]
     resolve: Resolve = resolve_by_system
-    max_bytes: int = MAX_REPLY_BYTES
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
     _pool: httpcore.ConnectionPool | None = field(default=None, init=False, repr=False)
     _backend: _CheckedBackend | None = field(default=None, init=False, repr=False)
 
-    def send(self, method: str, url: str, headers: Mapping[str, str], content: bytes, deadline: float) -> Reply:
+    def send(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        content: bytes,
+        deadline: float,
+        *,
+        max_bytes: int = MAX_REPLY_BYTES,
+    ) -> Reply:
         """One request, one reply, never repeated. ``deadline``: monotonic seconds for all of it, name look-up included.
 
         Raises :class:`OutboundError`.
@@ -176,7 +184,7 @@ class Outbound:
                 backend.until(deadline),
                 pool.stream(method, url, headers=encoded, content=content or None, extensions=more) as response,
             ):
-                return self._read(response, host, deadline)
+                return self._read(response, host, deadline, max_bytes)
         except (httpcore.TimeoutException, TimeoutError) as error:
             raise OutboundError("TIMEOUT", f"{host} did not answer in time") from error
         except (httpcore.LocalProtocolError, UnicodeEncodeError, ValueError) as error:
@@ -186,6 +194,18 @@ class Outbound:
         except (httpcore.NetworkError, ssl.SSLError, OSError) as error:
             raise OutboundError("UNREACHABLE", f"{host} cannot be reached: {_reason(error)}") from error
 
+    def check(self, url: str, deadline: float) -> None:
+        """Whether a client of another kind may call the URL now. Raises :class:`OutboundError`."""
+        check_url(url, self.allowed)
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        _, backend = self._connections()
+        try:
+            with backend.until(deadline):
+                backend.checked(host, parts.port or (443 if parts.scheme == "https" else 80))
+        except httpcore.TimeoutException as error:
+            raise OutboundError("TIMEOUT", f"{host} has no address in time: check DNS") from error
+
     def close(self) -> None:
         """Give the connections back."""
         with self._lock:
@@ -193,13 +213,13 @@ class Outbound:
                 self._pool.close()
             self._pool = self._backend = None
 
-    def _read(self, response: httpcore.Response, host: str, deadline: float) -> Reply:
+    def _read(self, response: httpcore.Response, host: str, deadline: float, max_bytes: int) -> Reply:
         parts: list[bytes] = []
         size = 0
         for part in response.iter_stream():
             size += len(part)
-            if size > self.max_bytes:
-                raise OutboundError("BAD_REPLY", f"{host} sent more than {self.max_bytes // 2**20} MiB")
+            if size > max_bytes:
+                raise OutboundError("BAD_REPLY", f"{host} sent more than {max_bytes // 2**20} MiB")
             if self.monotonic() > deadline:
                 raise OutboundError("TIMEOUT", f"{host} did not finish its answer in time")
             parts.append(part)
@@ -268,7 +288,7 @@ class _CheckedBackend(httpcore.NetworkBackend):
     ) -> httpcore.NetworkStream:
         """A connection to the first checked address that answers."""
         fault: Exception = httpcore.ConnectError("no address")
-        for address in self._checked(host, port):
+        for address in self.checked(host, port):
             try:
                 stream = self._inner.connect_tcp(address, port, self.left(timeout), local_address, socket_options)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
@@ -277,7 +297,8 @@ class _CheckedBackend(httpcore.NetworkBackend):
                 return _TimedStream(stream, self)
         raise fault
 
-    def _checked(self, host: str, port: int) -> list[str]:
+    def checked(self, host: str, port: int) -> list[str]:
+        """The addresses that may be connected to, by the deadline."""
         future = self._resolvers.submit(checked_addresses, host, port, self._allowed, self._resolve)
         try:
             return future.result(self.left(None))

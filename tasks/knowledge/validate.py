@@ -45,13 +45,15 @@ _PARTS: dict[str, type[BaseModel]] = {
 
 
 _CONFIG = {"endpoint": "{{env.X}}", "method": "POST", "timeout": 15}
-_PLACEHOLDERS = _CONFIG | {
+_INJECTION = {"target_variable": "context_knowledge"}
+_PLACEHOLDERS = _CONFIG | _INJECTION | {
     "id": "unnamed",
     "provider_type": "SEMANTIC_API",
     "index_name": "x",
     "top_k": 5,
     "threshold": 0.5,
     "config": _CONFIG,
+    "injection": _INJECTION,
 }
 
 

@@ -13,8 +13,10 @@ from tasks.knowledge.found import Status
 from tests.fakes_model import StillClock
 from tests.weknora_server import RETRIEVE_KEY, Base, WeknoraServer
 from worker.adapters.weknora.absence import RememberedAbsence
+from worker.adapters.weknora.http import WeknoraWire
 from worker.adapters.weknora.rest import WeknoraRest
 from worker.clock import SystemClock
+from worker.outbound import AllowedHosts, Outbound
 
 pytestmark = pytest.mark.enable_socket
 KB = "MCN极致事件素材库"
@@ -33,7 +35,13 @@ def server() -> Iterator[WeknoraServer]:
 
 
 def client(server: WeknoraServer, key: str = RETRIEVE_KEY, **options: Any) -> WeknoraRest:
-    return WeknoraRest(server.url, key, SystemClock(), **options)
+    return at(server.url, key, **options)
+
+
+def at(url: str, key: str = RETRIEVE_KEY, **options: Any) -> WeknoraRest:
+    clock = SystemClock()
+    wire = WeknoraWire(url, key, Outbound(AllowedHosts(("127.0.0.1",)), clock.monotonic))
+    return WeknoraRest(wire, clock, **options)
 
 
 def test_a_hit_gives_the_first_answer_and_no_other_copy_of_the_card(server: WeknoraServer) -> None:
@@ -88,7 +96,7 @@ def test_a_service_that_hangs_is_left_at_the_deadline(server: WeknoraServer) -> 
 
 
 def test_a_server_that_is_not_there(server: WeknoraServer) -> None:
-    found = WeknoraRest("http://127.0.0.1:9/api/v1", RETRIEVE_KEY, SystemClock()).find(KB, ASKED, timeout=2)
+    found = at("http://127.0.0.1:9/api/v1").find(KB, ASKED, timeout=2)
     assert found.status is Status.UNAVAILABLE
 
 

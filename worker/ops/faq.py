@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -79,7 +79,7 @@ class Desk:
         self.stamp = stamp
         self._log = out / f"faq-{command}-{stamp}.txt"
 
-    @property
+    @cached_property
     def rest(self) -> WeknoraRest:
         """WeKnora with the key that may ingest."""
         return self.shop.weknora_rest(ingest=True)

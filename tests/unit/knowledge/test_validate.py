@@ -136,6 +136,15 @@ def test_all_faults_of_a_source_are_told_at_once() -> None:
     assert any("vdb_params" in finding.message for finding in checked(text).errors)
 
 
+def test_a_wrong_value_hides_no_other_fault_and_is_told_once() -> None:
+    text = SEED_SAMPLE.replace('"context_knowledge"', '"no name"').replace("timeout: 15", "timeout: 5")
+    text = text.replace("Bearer {{env.KB_SERVICE_TOKEN}}", "Bearer sk-1")
+
+    found = [(finding.level, finding.code) for finding in checked(text).findings]
+
+    assert sorted(found) == [("error", "LITERAL_SECRET"), ("error", "WRONG_VALUE"), ("warning", "TIMEOUT_UNUSUAL")]
+
+
 @pytest.mark.parametrize("field", ["index_name", "top_k", "threshold"])
 def test_a_store_needs_its_parameters(field: str) -> None:
     text = "\n".join(line for line in VECTORS.splitlines() if field not in line)

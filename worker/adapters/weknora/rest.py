@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from tasks.knowledge.found import Found, Status
 from tasks.ports import Clock
-from worker.adapters.weknora.http import MAX_BYTES, MAX_EXPORT_BYTES, exchange
+from worker.adapters.weknora.http import MAX_EXPORT_BYTES, WeknoraWire
 from worker.adapters.weknora.results import Answers, WeknoraFault, body_of, found_in
 
 ID_TTL_S = 300.0
@@ -33,16 +33,14 @@ class WeknoraRest:
 
     def __init__(
         self,
-        base_url: str,
-        api_key: str,
+        wire: WeknoraWire,
         clock: Clock,
         *,
         match_count: int = 3,
         vector_threshold: float = 0.5,
         answers: Answers = "first",
     ) -> None:
-        self._url = base_url.rstrip("/")
-        self._headers = {"X-API-Key": api_key} if api_key else {}
+        self._exchange = wire.exchange
         self._clock = clock
         self._match_count = match_count
         self._threshold = vector_threshold
@@ -164,20 +162,6 @@ class WeknoraRest:
     def _data(self, method: str, path: str, *, timeout: float, json: Any = None) -> Any:
         answer = self._exchange(method, path, timeout=timeout, json=json)
         return body_of(answer.status, answer.body, path.rsplit("/", 1)[-1]).get("data")
-
-    def _exchange(
-        self,
-        method: str,
-        path: str,
-        *,
-        timeout: float,
-        json: Any = None,
-        params: dict[str, Any] | None = None,
-        max_bytes: int = MAX_BYTES,
-    ) -> Any:
-        return exchange(
-            method, self._url + path, self._headers, timeout=timeout, json=json, params=params, max_bytes=max_bytes
-        )
 
     def _left(self, until: float) -> float:
         return max(0.05, until - self._clock.monotonic())
