@@ -29,11 +29,11 @@ TRIES = 5
 
 
 def pdfium(path: Path, limit: int | None) -> None:
-    """What a careful user of pypdfium2 would write; ``None`` reads all pages."""
+    """What a careful user of pypdfium2 would write for a preview of ``limit`` characters; ``None`` reads all pages."""
     document = pypdfium2.PdfDocument(path)
     seen = 0
     for number in range(len(document)):
-        seen += len(document[number].get_textpage().get_text_range())
+        seen += len(document[number].get_textpage().get_text_range().replace("\r\n", "\n").strip())
         if limit is not None and seen >= limit:
             break
     document.close()

@@ -20,6 +20,7 @@ from tests.attachment_files import (
     xlsx,
     zipped,
 )
+from tests.attachment_traps import excel4, excel95, pdf_of
 from tests.unit.attachments.reading import answer
 from tests.unit.attachments.test_decode import SIMPLIFIED, TRADITIONAL
 from worker.adapters.attachments.faults import CODES
@@ -51,6 +52,12 @@ SEEDS: dict[str, bytes] = {
     "b.txt": SIMPLIFIED.encode("utf-16"),
     "a.json": b'{"a": "\\u4f60\\u597d", "b": [1, 2, {"c": null}]}',
     "a.pdf": pdf(["Some words", "More words"]),
+    "form.pdf": pdf_of("/Annots [5 0 R]", b"", "<< /Type /Annot /Subtype /Widget /V (words) /Rect [0 0 9 9] >>"),
+    "a.xls": excel95("表", [["姓名", "年龄"]], 936, "gbk"),
+    "b.xls": excel4(["姓名", "年龄"], 936, "gbk"),
+    "a.ofd": zipped({"OFD.xml": "<a><DocRoot>d.xml</DocRoot></a>", "d.xml": '<Page BaseLoc="d.xml"/>'}),
+    "a.ipynb": b'{"cells": [{"source": ["a"], "outputs": [{"text": ["b"]}, {"data": {"text/plain": "c"}}]}]}',
+    "a.fods": f'<office:document xmlns:office="urn:oasis:names:tc:opendocument:x">{TABLE}</office:document>'.encode(),
 }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ _FAULTS = {
 _SMALL = 8 * 1024 * 1024
 _ENOUGH_OF_A_SCAN = 20
 _HYPHEN = "\x02"  # how PDFium writes a hyphen at a line's end
-_SAMPLED = 64
+_FIRST_LOOK, _SAMPLED = 6, 64
 _MAX_ATTACHED = 100
 _MAX_NOTES = 300
 _LONGEST_NOTE = 4_000
@@ -115,9 +115,12 @@ def _read_page(page: pdfium.PdfPage, sink: Sink) -> None:
 
 def _is_garbled(text_page: pdfium.PdfTextPage, length: int) -> bool:
     """Whether most characters have no meaning: a font without a map to Unicode, whose glyph numbers we would show."""
-    places = range(0, length, max(1, length // _SAMPLED))
-    bad = sum(1 for place in places if pdfium_c.FPDFText_HasUnicodeMapError(text_page, place) == 1)
-    return 2 * bad > len(places)
+    for samples in (_FIRST_LOOK, _SAMPLED):  # each costs a call, and nearly every page is well after a few
+        places = range(0, length, max(1, length // samples))
+        bad = sum(1 for place in places if pdfium_c.FPDFText_HasUnicodeMapError(text_page, place) == 1)
+        if 2 * bad <= len(places):
+            return False
+    return True
 
 
 def _as_chinese(letters: re.Match[str]) -> str:

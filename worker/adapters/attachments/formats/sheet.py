@@ -136,7 +136,7 @@ class _Rows:
         elif name == "rPh":
             self._skip -= 1
         elif name == "c":
-            if self._text and (value := self._workbook.value(self._kind, self._style, "".join(self._text))):
+            if self._text and (value := self._workbook.value(self._kind, self._style, "".join(self._text)).strip()):
                 self._cells[self._column] = value
             elif self._formula and not self._text:  # saved by a program that does not calculate
                 self._cells[self._column] = f"={self._formula}"
