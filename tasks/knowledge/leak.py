@@ -35,6 +35,12 @@ _TITLED = re.compile(
     "|叔|婶|姨|姐|哥|嫂|工|总|导|队)"
 )
 _NICKNAME = re.compile(f"[老小阿][{_NICKED}]|阿[一-鿿](?=[说道问喊笑哭把被对拿给])")
+_FULL_NAME = re.compile(f"(?:[{_SURNAMES}]|欧阳|司马|上官|诸葛|皇甫)([一-鿿]{{2}})")
+_COUNTED = re.compile(
+    "(?:[一二两三四五六七八九十几半数整]|\\d+)[个把张条只台部本支瓶杯碗盒袋块根双副件辆封串包盘口扇幅面顶枚颗粒片]"
+)
+_DESCRIBED = 4
+"""A prop of so many characters is a thing with a word about it: the thing is its last two."""
 _SPEAKER = re.compile(
     f"([{_SURNAMES}][一-鿿]{{1,2}}?)(?=[说道问喊吼叫答骂叹笑哭]|[：:]|把|被|拿|掏|递|站起|转身|走进|推开)"
 )
@@ -88,10 +94,11 @@ class Leak:
 
 def forbidden_in(card: str, labels: CardLabels) -> Forbidden:
     """Names, lines and props that a card tells by its labels, its quotation marks and its speakers."""
+    people, things = _parts(labels.values(card, "names")), _parts(labels.values(card, "props"))
     return Forbidden(
-        names=_words([*_parts(labels.values(card, "names")), *_names(card)], _MIN_NAME),
+        names=_words([*people, *_given_names(people), *_names(card)], _MIN_NAME),
         lines=_lines([*labels.values(card, "lines"), *_QUOTED.findall(card)]),
-        props=_words(_parts(labels.values(card, "props")), _MIN_PROP),
+        props=_words([*things, *_bare_things(things)], _MIN_PROP),
         shingles=_shingles(plain(card)),
     )
 
@@ -142,6 +149,20 @@ def _parts(values: Sequence[str]) -> list[str]:
 def _names(card: str) -> list[str]:
     found = [*_TITLED.findall(card), *_NICKNAME.findall(card), *_SPEAKER.findall(card)]
     return [name for name in found if name not in _NO_NAMES]
+
+
+def _given_names(people: Sequence[str]) -> list[str]:
+    """周铁锅 is still named when a text says 铁锅."""
+    return [found.group(1) for person in people if (found := _FULL_NAME.fullmatch(plain(person)))]
+
+
+def _bare_things(things: Sequence[str]) -> list[str]:
+    """半瓶老抽 is still 老抽, 豁口铁锅 still 铁锅."""
+    found = []
+    for thing in map(plain, things):
+        bare = _COUNTED.sub("", thing, count=1) if _COUNTED.match(thing) else thing
+        found += [bare, bare[-2:] if len(bare) == _DESCRIBED else ""]
+    return found
 
 
 def _lines(texts: Sequence[str]) -> frozenset[str]:

@@ -117,6 +117,9 @@ def _dialect(spec: KnowledgeSpec) -> Iterator[Remark]:
     if spec.provider_type == "VDB_DIRECT" and config.adapter != "generic":
         message = "adapter has no meaning with VDB_DIRECT"
         yield "warning", "IGNORED_FIELD", ("config", "adapter"), message, "remove it, or use SEMANTIC_API"
+    if config.on_zero in ("guidance", "local_md"):
+        message = f"on_zero: {config.on_zero} is for material retrieval: for a mounted source it means empty"
+        yield "warning", "IGNORED_FIELD", ("config", "on_zero"), message, "set KBW_MATERIAL_ON_ZERO, or write empty"
     if config.on_zero == "fallback" and not config.fallback:
         message = "on_zero: fallback without a fallback"
         yield "error", "NO_FALLBACK", ("config", "on_zero"), message, "name one in fallback: [id]"

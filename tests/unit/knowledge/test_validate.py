@@ -96,6 +96,7 @@ def test_a_threshold_that_the_model_never_reaches_is_a_warning_not_an_error() ->
         ("      method:", "      fallback: [none]\n      method:", "UNKNOWN_FALLBACK", "error", "fallback:"),
         ("      method:", "      fallback: [market_trends_kb]\n      method:", "FALLBACK_LOOP", "error", "fallback:"),
         ("      method:", "      on_zero: fallback\n      method:", "NO_FALLBACK", "error", "on_zero:"),
+        ("      method:", "      on_zero: local_md\n      method:", "IGNORED_FIELD", "warning", "on_zero:"),
         ("knowledge:\n", "knowledge: [\n", "NOT_YAML", "error", None),
     ],
 )
