@@ -152,6 +152,8 @@ def test_a_small_commit_rewrites_nothing_of_the_other_pages(world: World) -> Non
     new = world.latest()
     stores = [{f.stat().st_ino for f in world.index.glob(f"{kb.commit}-*/pages/*.store")} for kb in (old, new)]
     assert stores[0] < stores[1]
+    texts = [next(world.index.glob(f"{kb.commit}-*/catalog")).stat().st_ino for kb in (old, new)]
+    assert texts[0] == texts[1]
     assert found(new, "编号 n50")[0] == "qa/new.md"
     assert "qa/new.md" not in found(old, "编号 n50")
 
@@ -190,6 +192,90 @@ def test_a_damaged_index_is_built_anew(world: World, harm: object, name: str) ->
     snapshot = world.latest()
     assert snapshot.page_count == 40
     assert found(snapshot, "编号 n17")[0] == "p17.md"
+
+
+def entries(count: int, **titles: str) -> bytes:
+    """A catalog whose entries are long enough for a commit to change only a part of it."""
+    pages = [
+        {"path": f"p{n}.md", "title": titles.get(f"p{n}", f"p{n}"), "type": "note", "about": f"{n} " * 400}
+        for n in range(count)
+    ]
+    return json.dumps({"version": 1, "updatedAt": "", "pages": pages}, ensure_ascii=False, indent=2).encode()
+
+
+def anew(world: World, folder: Path) -> GitSnapshot:
+    fresh = open_reader(folder, world.server.url)
+    world.opened.append(fresh)
+    return fresh.latest(REPO, fresh=True)
+
+
+@pytest.mark.parametrize("harm", [_truncate, _garble, Path.unlink], ids=["truncated", "garbled", "missing"])
+@pytest.mark.parametrize("name", ["catalog", "catalog.spans", "catalog.sums", "catalog.edits"])
+def test_an_update_from_a_damaged_catalog_says_the_same_as_an_index_built_anew(
+    world: World, harm: object, name: str, tmp_path: Path
+) -> None:
+    world.commit({"catalog.json": entries(40)})
+    world.latest()
+    world.commit({"catalog.json": entries(40, p3="drei")})
+    before = world.latest()
+    harm(next(world.index.glob(f"{before.commit}-*/{name}")))  # type: ignore[operator]
+    world.commit({"catalog.json": entries(40, p3="drei", p20="zwanzig"), "p21.md": text_of(77)})
+    updated = world.latest()
+    assert (updated.lookup("p20.md") or before.lookup("p0.md")).title == "zwanzig"  # type: ignore[union-attr]
+    assert seen(updated) == seen(anew(world, tmp_path / "anew"))
+    world.commit({"p22.md": text_of(78)})
+    assert found(world.latest(), "编号 n78")[0] == "p22.md"
+
+
+def _follow(cache: str, url: str) -> None:
+    reader = open_reader(Path(cache), url)
+    while True:
+        reader.latest(REPO, fresh=True)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_updater_killed_at_any_moment_leaves_an_index_that_says_the_same(
+    world: World, seed: int, tmp_path: Path
+) -> None:
+    chance = random.Random(seed)
+    world.commit({"catalog.json": entries(40)})
+    world.latest()
+    titles: dict[str, str] = {}
+    for step in range(4):
+        process = multiprocessing.get_context("spawn").Process(
+            target=_follow, args=(str(world.cache), world.server.url)
+        )
+        process.start()
+        for number in range(6):
+            titles[f"p{chance.randrange(40)}"] = f"{step}-{number}"
+            world.commit({"catalog.json": entries(40, **titles), f"p{number}.md": text_of(100 * step + number)})
+        time.sleep(chance.uniform(0.0, 1.5))
+        process.kill()
+        process.join(10)
+    assert seen(world.latest()) == seen(anew(world, tmp_path / "anew"))
+    assert not list(world.index.glob(".building-*"))
+
+
+def test_a_page_changed_without_its_entry_keeps_what_the_entry_says(world: World, tmp_path: Path) -> None:
+    world.commit({"catalog.json": entries(40, p7="sieben")})
+    world.latest()
+    world.commit({"p7.md": text_of(97), "p30.md": text_of(98)})
+    updated = world.latest()
+    facts = updated.lookup("p7.md")
+    assert facts is not None
+    assert facts.title == "sieben"
+    assert seen(updated) == seen(anew(world, tmp_path / "anew"))
+
+
+def test_a_catalog_that_lists_an_old_file_only_now_shows_it(world: World, tmp_path: Path) -> None:
+    world.commit({"catalog.json": entries(30), "\u00e9/late.md": text_of(5), "x\u0301.md": text_of(6)})
+    world.latest()
+    pages = json.loads(entries(40))
+    pages["pages"] += [{"path": "\u00e9/late.md", "title": "spät"}, {"path": "x\u0301.md", "title": "x"}]
+    world.commit({"catalog.json": json.dumps(pages, ensure_ascii=False, indent=2).encode()})
+    updated = world.latest()
+    assert updated.page_count == 42
+    assert seen(updated) == seen(anew(world, tmp_path / "anew"))
 
 
 def test_an_index_of_another_schema_is_built_anew_and_removed(world: World) -> None:

@@ -1,14 +1,13 @@
 """The index of one commit on disk: its manifest, its files, and how both are checked; must not build one.
 
 A folder ``<commit>-v<schema>`` below ``<mirror>.index``: ``generation.json`` (last, so that a folder without it is no
-generation), ``pages/`` (tantivy), ``spans`` (where the catalog's entries lie) and, in the newest one, ``catalog``.
+generation), ``pages/`` (tantivy) and the files of ``catalog_text``.
 """
 
 from __future__ import annotations
 
 import os
 import zlib
-from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, zip_longest
@@ -20,10 +19,10 @@ from tasks.contract.pages import PageFacts
 from tasks.contract.shape import JsonObject
 from worker.adapters.kb_git.page_index import BrokenIndexError, PageIndex
 
-SCHEMA = 2
+SCHEMA = 3
 """To be raised whenever terms, fields or files change: older generations are then built anew."""
 
-MANIFEST, PAGES, SPANS, CATALOG = "generation.json", "pages", "spans", "catalog"
+MANIFEST, PAGES = "generation.json", "pages"
 
 _HEADS = 500
 _EDGE = 64 << 10
@@ -35,7 +34,8 @@ class Manifest:
     """What a generation is for and made of.
 
     ``heads``: the first pages of each group, a group being a type below a top folder, in catalog order; ``counts``: how
-    many a group has · ``files``: size and checksum of each file of ``pages/``.
+    many a group has · ``files``: size and checksum of each file of ``pages/`` · ``catalog``: marks of what keeps the
+    catalog's text, none when there is none to go on from.
     """
 
     schema: int
@@ -46,10 +46,10 @@ class Manifest:
     notes: Sequence[JsonObject] = ()
     missing: Sequence[str] = ()
     is_sorted: bool = False
-    is_plain: bool = False
     heads: Mapping[str, list[str]] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     files: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    catalog: Mapping[str, int] = field(default_factory=dict)
 
 
 class Generation:
@@ -80,15 +80,6 @@ class Generation:
         paths = list(islice((path for row in zip_longest(*left) for path in row if path is not None), max(limit, 0)))
         short = [len(heads[name]) for name, count in self.manifest.counts.items() if count > len(heads[name])]
         return None if len(paths) < limit and short and min(short) < limit + len(taken) else paths
-
-    def spans(self) -> array[int]:
-        """Start and end of each catalog entry; empty when not known."""
-        places = array("Q")
-        try:
-            places.frombytes((self.folder / SPANS).read_bytes())
-        except (OSError, ValueError):
-            return array("Q")
-        return places
 
 
 def group_of(facts: PageFacts) -> str:

@@ -212,6 +212,14 @@ class BareRepo:
             args += ["--", f"{folder}/"]
         return [_tree_entry(line) for line in self._lines(args, commit)]
 
+    def entries(self, commit: str, paths: Sequence[str]) -> list[TreeEntry]:
+        """The entries of ``paths`` (files, or folders as such) at ``commit``, as far as they are there."""
+        named = [path for path in paths if _is_name(path)]
+        if not named:
+            return []
+        args = ["ls-tree", "-z", "--full-tree", "--end-of-options", check_hex(commit), "--", *named]
+        return [_tree_entry(line) for line in self._lines(args, commit)]
+
     def changed_paths(self, old: str, new: str) -> list[str]:
         """Paths whose entry differs between two commits, deletions included."""
         args = ["diff-tree", "-r", "-z", "--no-renames", "--name-only", "--end-of-options"]

@@ -6,30 +6,22 @@ import hashlib
 import os
 import shutil
 import unicodedata
-from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
 import msgspec
 
-from tasks.kb.catalog import CatalogError, parse
+from tasks.kb.catalog import parse
 from tasks.kb.page import page_facts
 from tasks.kb.paths import is_page
-from worker.adapters.kb_git.catalog_diff import CatalogDiff, changed_entries, flat_spans
+from worker.adapters.kb_git import packs
+from worker.adapters.kb_git.catalog_text import CatalogDiff, CatalogText
 from worker.adapters.kb_git.content import Content, read_contents
-from worker.adapters.kb_git.generation import (
-    CATALOG,
-    MANIFEST,
-    PAGES,
-    SCHEMA,
-    SPANS,
-    Generation,
-    Heads,
-    Manifest,
-    file_marks,
-)
+from worker.adapters.kb_git.deltas import from_delta
+from worker.adapters.kb_git.generation import MANIFEST, PAGES, SCHEMA, Generation, Heads, Manifest, file_marks
 from worker.adapters.kb_git.git import NULL_ID, TreeEntry
 from worker.adapters.kb_git.mirror import Mirror
 from worker.adapters.kb_git.page_index import IndexedPage, PageIndexWriter
@@ -39,6 +31,7 @@ from worker.adapters.kb_git.visible import FILE_MODES, INDEX, Entry, Listing, en
 _CHUNK = 256
 _MOST_MISSING = 1_000
 _MOST_CHANGES = 3_000
+_FEW = 200
 
 
 class _UnsureError(Exception):
@@ -61,7 +54,7 @@ def build(mirror: Mirror, commit: str, base: Generation | None, folder: Path) ->
 
 
 def _build_anew(mirror: Mirror, commit: str, folder: Path, base: Generation | None) -> None:
-    listing, catalog = mirror.run(lambda repo: list_pages(repo, commit))
+    listing, data = mirror.run(lambda repo: list_pages(repo, commit))
     known = {page.facts.path: page for page in base.index.all_pages()} if base and base.manifest.size else {}
     same = {path for path, entry in listing.entries.items() if path in known and _is_same(known[path], entry)}
     pages = folder / PAGES
@@ -82,9 +75,9 @@ def _build_anew(mirror: Mirror, commit: str, folder: Path, base: Generation | No
     heads = Heads()
     for path in listing.entries:
         heads.add(facts[path], is_sorted=False)
-    spans = flat_spans(parse(catalog).spans) if listing.is_plain and catalog else array("Q")
+    catalog = CatalogText.of(parse(data)) if listing.is_plain and data else None
     manifest = heads.put_into(_manifest(commit, listing))
-    _finish(folder, manifest, base.manifest.files if base else {}, catalog, spans)
+    _finish(folder, manifest, base.manifest.files if base else {}, catalog)
 
 
 def _manifest(commit: str, listing: Listing) -> Manifest:
@@ -97,7 +90,6 @@ def _manifest(commit: str, listing: Listing) -> Manifest:
         notes=[note.document() for note in listing.notes],
         missing=listing.missing[: _MOST_MISSING + 1],
         is_sorted=listing.is_sorted,
-        is_plain=listing.is_plain,
     )
 
 
@@ -131,24 +123,23 @@ def _digest(entry: bytes | None) -> str:
 
 @dataclass(frozen=True)
 class _Change:
-    """What differs from the neighbour: files by path, and the catalog, if it does."""
+    """What differs from the neighbour: files by path, and entries of the catalog, which is ``catalog`` now."""
 
     files: Mapping[str, TreeEntry]
-    catalog: bytes | None
-    diff: CatalogDiff | None
+    catalog: CatalogText
+    diff: CatalogDiff
 
 
 def _update(mirror: Mirror, commit: str, base: Generation, folder: Path) -> None:
     """The neighbour's files linked, the pages that differ put anew. Raises :class:`_UnsureError`."""
-    if not base.manifest.is_plain or len(base.manifest.missing) > _MOST_MISSING:
+    if not base.manifest.catalog or len(base.manifest.missing) > _MOST_MISSING:
         raise _UnsureError
     change = _look(mirror, commit, base)
-    touched = set(change.files) | (change.diff.gone | change.diff.put.keys() if change.diff else set())
-    touched = {path for path in touched if is_page(path)}
+    touched = {path for path in {*change.files, *change.diff.gone, *change.diff.put} if is_page(path)}
     if len(touched) > max(_MOST_CHANGES, base.manifest.size // 3):
         raise _UnsureError
     before = base.index.pages(sorted(touched))
-    raw = _entries(mirror, change, base, touched, before)
+    raw = _entries(change, base, touched, before)
     blobs = _blobs(mirror, commit, change, touched, before)
     missing = sorted((set(base.manifest.missing) - touched) | {path for path in raw if path not in blobs})
     now = [Entry(path, blobs[path], raw[path]) for path in sorted(raw) if path in blobs]
@@ -171,8 +162,7 @@ def _update(mirror: Mirror, commit: str, base: Generation, folder: Path) -> None
         missing=missing,
         notes=[*odd, *(note.document() for note in missing_note(len(missing)))],
     )
-    spans = change.diff.spans if change.diff else base.spans()
-    _finish(folder, heads.put_into(manifest), base.manifest.files, change.catalog, spans, base)
+    _finish(folder, heads.put_into(manifest), base.manifest.files, change.catalog)
 
 
 def _look(mirror: Mirror, commit: str, base: Generation) -> _Change:
@@ -185,44 +175,68 @@ def _look(mirror: Mirror, commit: str, base: Generation) -> _Change:
     files = {entry.path: entry for entry in changes}
     if any(not path.isascii() and not unicodedata.is_normalized("NFC", path) for path in files):
         raise _UnsureError
-    changed = files.get(CATALOG_FILE)
-    if changed is None:
-        return _Change(files, None, None)
-    if not _is_file(changed):
-        raise _UnsureError
-    new = mirror.run(lambda repo: repo.read(changed.id))
-    diff = changed_entries(_old_catalog(mirror, base), base.spans(), new)
-    if diff is None:
-        raise _UnsureError
-    return _Change(files, new, diff)
-
-
-def _old_catalog(mirror: Mirror, base: Generation) -> bytes:
     try:
-        return (base.folder / CATALOG).read_bytes()
-    except OSError:
-        data = mirror.run(lambda repo: repo.read(base.manifest.catalog_blob))
-        return data.removeprefix(b"\xef\xbb\xbf")
+        catalog = CatalogText.open(base.folder, base.manifest.catalog)
+        changed = files.get(CATALOG_FILE)
+        if changed is None:
+            return _Change(files, catalog, CatalogDiff())
+        if not _is_file(changed):
+            raise _UnsureError
+        return _Change(files, *_new_catalog(mirror, catalog, base.manifest.catalog_blob, changed.id))
+    except (OSError, ValueError) as error:  # what lies beside the pages is damaged
+        raise _UnsureError from error
+
+
+def _new_catalog(mirror: Mirror, old: CatalogText, old_blob: str, new_blob: str) -> tuple[CatalogText, CatalogDiff]:
+    """The catalog ``new_blob`` and what became of the entries of ``old``.
+
+    A pack that came by fetch or from our committer tells what differs; else both texts are compared as a whole.
+    """
+    steps = packs.chain(mirror.path / "objects" / "pack", new_blob, old_blob)
+    with suppress(ValueError, IndexError):
+        if steps and steps[-1].base and (found := _applied(old, steps)):
+            return found
+    is_whole = len(steps) == 1 and not steps[0].base
+    data = steps[0].unpacked() if is_whole else mirror.run(lambda repo: repo.read(new_blob))
+    if found := old.compared(data):
+        return found
+    raise _UnsureError
+
+
+def _applied(catalog: CatalogText, steps: Sequence[packs.Entry]) -> tuple[CatalogText, CatalogDiff] | None:
+    """What ``steps``, the last one first, make of the catalog."""
+    diff = CatalogDiff()
+    for step in reversed(steps):
+        found = catalog.edited(from_delta(step.unpacked(), catalog.read, catalog.size))
+        if found is None:
+            return None
+        catalog, diff = found[0], diff.then(found[1])
+    return catalog, diff
 
 
 def _entries(
-    mirror: Mirror, change: _Change, base: Generation, touched: set[str], before: Mapping[str, IndexedPage]
+    change: _Change, base: Generation, touched: set[str], before: Mapping[str, IndexedPage]
 ) -> dict[str, bytes]:
     """The catalog entry of each touched path that has one now."""
-    gone, put = (change.diff.gone, change.diff.put) if change.diff else (frozenset[str](), {})
+    gone, put = change.diff.gone, change.diff.put
     known = before.keys() | set(base.manifest.missing)
     if any(path in known and path not in gone for path in put):
         raise _UnsureError  # listed twice
     raw = {path: entry for path, entry in put.items() if path in touched}
     kept = [path for path in touched if path in known and path not in gone]
-    if kept:
-        data = change.catalog if change.catalog is not None else _old_catalog(mirror, base)
-        try:
-            catalog = parse(data)
-        except CatalogError as error:
-            raise _UnsureError from error
-        raw |= {path: bytes(catalog.raw[catalog.positions[path]]) for path in kept}
-    return raw
+    try:
+        return raw | _kept_entries(change.catalog, kept)
+    except ValueError as error:  # damaged
+        raise _UnsureError from error
+
+
+def _kept_entries(catalog: CatalogText, paths: Sequence[str]) -> dict[str, bytes]:
+    """The entries of ``paths``, which have one each."""
+    found = {path: entry for path in paths if (entry := catalog.entry(path)) is not None}
+    if len(found) == len(paths):
+        return found
+    whole = parse(catalog.read(0, catalog.size))
+    return {path: bytes(whole.raw[whole.positions[path]]) for path in paths}
 
 
 def _blobs(
@@ -238,7 +252,8 @@ def _blobs(
             blobs[path] = before[path].blob
     unknown = [path for path in touched if path not in change.files and path not in before]
     if unknown:  # listed only now; the file, if there is one, is older
-        tree = mirror.run(lambda repo: repo.tree(commit))
+        plain = len(unknown) <= _FEW and all(path.isascii() for path in unknown)  # else the name's form may differ
+        tree = mirror.run(lambda repo: repo.entries(commit, unknown) if plain else repo.tree(commit))
         by_path = {unicodedata.normalize("NFC", entry.path): entry for entry in tree}
         blobs |= {path: by_path[path].id for path in unknown if path in by_path and _is_file(by_path[path])}
     return blobs
@@ -273,20 +288,11 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _finish(
-    folder: Path,
-    manifest: Manifest,
-    known: Mapping[str, tuple[int, int]],
-    catalog: bytes | None,
-    spans: Sequence[int],
-    base: Generation | None = None,
+    folder: Path, manifest: Manifest, known: Mapping[str, tuple[int, int]], catalog: CatalogText | None
 ) -> None:
     """Write what stands beside the pages; the manifest, fsynced, makes the folder a generation."""
-    (folder / SPANS).write_bytes(array("Q", spans).tobytes())
-    if manifest.is_plain and catalog is not None:
-        (folder / CATALOG).write_bytes(catalog)
-    elif base is not None and (base.folder / CATALOG).exists():
-        os.link(base.folder / CATALOG, folder / CATALOG)
-    whole = replace(manifest, files=file_marks(folder / PAGES, known))
+    marks = catalog.settled().write(folder) if catalog else {}
+    whole = replace(manifest, files=file_marks(folder / PAGES, known), catalog=marks)
     with (folder / MANIFEST).open("wb") as file:
         file.write(msgspec.json.encode(whole))
         file.flush()

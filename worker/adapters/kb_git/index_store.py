@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tasks.errors import Code, TransientError
-from worker.adapters.kb_git.generation import CATALOG, SCHEMA, Generation
+from worker.adapters.kb_git.generation import SCHEMA, Generation
 from worker.adapters.kb_git.git import check_hex
 from worker.adapters.kb_git.index_build import build
 from worker.adapters.kb_git.mirror import FileLock, Mirror
@@ -141,12 +141,8 @@ class IndexStore:
         return sorted(folders, key=_used, reverse=True)
 
     def _retire(self, newest: Path) -> None:
-        """Keep the last few; only the newest needs the catalog's text."""
-        published = self._published()
-        for folder in published:
-            if folder != newest:
-                (folder / CATALOG).unlink(missing_ok=True)
-        for folder in published[self._kept :]:
+        """Keep the last few."""
+        for folder in self._published()[self._kept :]:
             if folder != newest:
                 self._remove(folder)
 
