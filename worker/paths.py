@@ -9,11 +9,12 @@ import errno
 import json
 import os
 import posixpath
+import re
 import secrets
 import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Literal
 
 from tasks.causes import os_cause
@@ -24,6 +25,7 @@ OWN_FOLDER = ".kbw"
 MAX_EXISTING_RESULT = 32 * 1024 * 1024
 """A file that is already at ``resultFile`` and larger than this is not a result of ours."""
 
+_OF_WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: a FIFO must not hang us
 
@@ -54,7 +56,8 @@ class AllowedRoots:
         """Where a payload's path lies here; nothing is opened or resolved yet.
 
         An absolute path below the payload's own ``sharedDir`` means the same relative path below ours, a relative path
-        is relative to ours. Raises :class:`PathError` for text that cannot be a path.
+        is relative to ours; with a backend on Windows both are written its way. Raises :class:`PathError` for text that
+        cannot be a path here.
         """
         if not path:
             raise PathError("NOT_FOUND", "the path is empty")
@@ -63,6 +66,8 @@ class AllowedRoots:
                 raise PathError("OUTSIDE_ALLOWED_ROOTS", "the path holds a NUL character")
         except UnicodeEncodeError as error:
             raise PathError("OUTSIDE_ALLOWED_ROOTS", "the path is not valid text") from error
+        if _OF_WINDOWS.match(path) or _OF_WINDOWS.match(payload_shared_dir or ""):
+            return self.shared_dir / _below_on_windows(path, payload_shared_dir)
         return self.shared_dir / (_below(path, payload_shared_dir) or path)
 
     def resolve(self, path: Path) -> Path:
@@ -104,6 +109,8 @@ class AllowedRoots:
             path = self.rebase(result_file, payload_shared_dir)
             if not result_file.endswith(".json"):
                 raise self._refused("does not end in .json", "必须以 .json 结尾")
+            if "\\" in path.name:  # a name on Linux, but nobody means it as one
+                raise self._refused("holds a backslash", "不能包含反斜杠")
             target = self.resolve(path.parent) / path.name
             root = self._root_of(target)
         except PathError as error:
@@ -240,6 +247,15 @@ def _below(path: str, payload_shared_dir: str | None) -> str | None:
     if theirs == "/":
         return None  # "below /" is true of every path and tells nothing
     return wanted[len(theirs) + 1 :] if wanted.startswith(theirs + "/") else None
+
+
+def _below_on_windows(path: str, payload_shared_dir: str | None) -> str:
+    """The same for a backend whose share is ``D:\\share`` or ``\\\\host\\share``; its other drives are nowhere here."""
+    theirs = payload_shared_dir or ""
+    wanted = PureWindowsPath(theirs, path)
+    if not _OF_WINDOWS.match(theirs) or not wanted.is_relative_to(theirs):
+        raise PathError("OUTSIDE_ALLOWED_ROOTS", "is a Windows path that is not below the payload's sharedDir")
+    return wanted.relative_to(theirs).as_posix()
 
 
 def _translated(error: OSError) -> PathError:

@@ -17,6 +17,8 @@ QA_FOLDER = "qa/"
 
 _HIDDEN_AT_ROOT = frozenset({"README.md", "index.md", "catalog.json", "AGENTS.md", "log.md"})
 _HIDDEN_FOLDERS = frozenset({".kb", "source_files"})
+# Names that Windows keeps for devices: a repository that holds one cannot be checked out there at all.
+_DEVICES = frozenset({"con", "prn", "aux", "nul"} | {f"{port}{n}" for port in ("com", "lpt") for n in "123456789¹²³"})
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _WHITE_SPACE = re.compile(r"\s+")
@@ -95,12 +97,13 @@ def qa_id(question: str) -> str:
 def qa_slug(text: str) -> str:
     """``text`` as a file name without ending: letters, digits and CJK stay, every other run becomes ``-``.
 
-    At most 80 characters and 180 bytes of UTF-8; ``""`` when nothing is left.
+    At most 80 characters and 180 bytes of UTF-8; ``""`` when nothing is left, or a name that Windows cannot have.
     """
     lowered = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).lower())
     words = "".join(char if char.isalnum() else " " for char in lowered).split()
     slug = "-".join(words)[:MAX_SLUG_CHARS]
-    return slug.encode()[:MAX_SLUG_BYTES].decode(errors="ignore").rstrip("-")
+    slug = slug.encode()[:MAX_SLUG_BYTES].decode(errors="ignore").rstrip("-")
+    return "" if slug in _DEVICES else slug
 
 
 def problem_with_qa_path(path: str) -> str | None:

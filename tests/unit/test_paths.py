@@ -62,6 +62,36 @@ class TestReading:
     def test_a_name_that_only_starts_like_the_payloads_directory_is_not_below_it(self, roots: AllowedRoots) -> None:
         assert roots.rebase("/data/shared2/a", "/data/shared") == Path("/data/shared2/a")
 
+    @pytest.mark.parametrize(
+        ("path", "theirs"),
+        [
+            ("D:\\share\\in\\a", "D:\\share"),
+            ("d:/Share/in/a", "D:/share/"),
+            ("in\\a", "D:\\share"),
+            ("in/a", "D:\\share"),
+            ("\\\\nas\\share\\in\\a", "\\\\nas\\share"),
+        ],
+    )
+    def test_a_backend_on_windows_writes_its_paths_its_own_way(
+        self, roots: AllowedRoots, share: Path, path: str, theirs: str
+    ) -> None:
+        (share / "in").mkdir()
+        (share / "in" / "a").write_bytes(b"x")
+        assert read(roots, path, theirs) == b"x"
+
+    @pytest.mark.parametrize("theirs", ["D:\\share", None])
+    @pytest.mark.parametrize("path", ["C:\\other\\a", "D:\\share2\\a", "\\\\nas\\share\\a"])
+    def test_another_drive_is_nowhere_here(self, roots: AllowedRoots, path: str, theirs: str | None) -> None:
+        with pytest.raises(PathError) as caught:
+            read(roots, path, theirs)
+        assert caught.value.fault == "OUTSIDE_ALLOWED_ROOTS"
+
+    def test_dots_of_windows_do_not_lead_outside_either(self, roots: AllowedRoots, tmp_path: Path) -> None:
+        (tmp_path / "secret").write_bytes(b"s")
+        for path in ("D:\\share\\..\\secret", "..\\secret"):
+            with pytest.raises(PathError):
+                read(roots, path, "D:\\share")
+
     def test_the_payloads_shared_directory_never_widens_a_root(self, roots: AllowedRoots, tmp_path: Path) -> None:
         (tmp_path / "secret").write_bytes(b"s")
         with pytest.raises(PathError):
@@ -147,7 +177,11 @@ class TestResultPath:
         assert roots.check_result_path("/d/out.json", "/d", task_id=TASK) == share / "out.json"
 
     @pytest.mark.parametrize(
-        "path", ["a.txt", "a.JSON", "a.json/", "", "../a.json", "/etc/a.json", ".kbw/a.json", "x/../.kbw/jobs/a.json"]
+        "path",
+        [
+            *("a.txt", "a.JSON", "a.json/", "", "../a.json", "/etc/a.json", ".kbw/a.json", "x/../.kbw/jobs/a.json"),
+            *("..\\a.json", "x\\a.json", "C:\\x\\a.json", "C:/x/a.json"),
+        ],
     )
     def test_what_the_contract_forbids_is_refused_for_good(self, roots: AllowedRoots, share: Path, path: str) -> None:
         (share / ".kbw" / "jobs").mkdir(parents=True)

@@ -77,6 +77,9 @@ def test_questions_that_differ_in_more_than_their_end_have_different_ids() -> No
         ("qa/.git/x.md", "标题", "问题", "qa/标题.md"),
         ("qa/？？.md", "!!", "🙂", "qa/qa-0123456789ab.md"),
         ("", "e\u0301te\u0301", "", "qa/été.md"),
+        ("qa/CON.md", "标题", "问题", "qa/标题.md"),
+        ("qa/com1.md", "LPT¹", "nul?", "qa/qa-0123456789ab.md"),
+        ("qa/console.md", "标题", "问题", "qa/console.md"),
     ],
 )
 def test_the_name_comes_from_the_path_the_title_the_question_or_the_id(
