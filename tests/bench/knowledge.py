@@ -1,6 +1,6 @@
 """What the knowledge layer costs a call beside a bare HTTP client, and what reading a card only once saves.
 
-``python tests/bench/knowledge.py [--calls 400]``. One service on loopback in a process of its own answers a fixed
+``python -m tests.bench.knowledge [--calls 400]``. One service on loopback in a process of its own answers a fixed
 JSON of five records. Compared: httpx with a kept connection (no checks at all), the layer's guarded call, a whole
 source (secrets, tries, reading), and a whole source with its hits placed in a prompt within 1,500 tokens.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -109,7 +110,11 @@ def main() -> None:
         serve()
         return
     with subprocess.Popen(
-        [sys.executable, __file__, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-P", "-m", "tests.bench.knowledge", "--serve"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     ) as server:
         assert server.stdout is not None
         try:
