@@ -46,7 +46,9 @@ _PARTS: dict[str, type[BaseModel]] = {
 
 _CONFIG = {"endpoint": "{{env.X}}", "method": "POST", "timeout": 15}
 _INJECTION = {"target_variable": "context_knowledge"}
-_PLACEHOLDERS = _CONFIG | _INJECTION | {
+_PLACEHOLDERS = {
+    **_CONFIG,
+    **_INJECTION,
     "id": "unnamed",
     "provider_type": "SEMANTIC_API",
     "index_name": "x",
