@@ -61,3 +61,35 @@ def pdf_in_font(font: str, raw: bytes, *more: str) -> bytes:
     """A page that shows these bytes in a font given as its dictionary's inside; object 6 is the first of ``more``."""
     shown = b"BT /F1 12 Tf 72 700 Td <%b> Tj ET" % raw.hex().encode()
     return pdf_of("/Resources << /Font << /F1 5 0 R >> >>", shown, f"<< /Type /Font {font} >>", *more)
+
+
+def doc_with_rows(rows: list[list[str]], after: str, *, narrow: str = "") -> bytes:
+    """A Word 97 document of one table and a paragraph; only paragraph properties tell which marks end a row."""
+    text, row_ends = "", []
+    for row in rows:
+        text += "".join(cell + "\x07" for cell in row) + "\x07"
+        row_ends.append(len(text))
+    text += after + "\r"
+    raw = text.encode(narrow or "utf-16-le")
+    start = 0x400
+    main = bytearray(start) + raw
+    struct.pack_into("<HH", main, 0, 0xA5EC, 0x00C1)
+
+    def place(characters: int) -> int:
+        return start + len(text[:characters].encode(narrow or "utf-16-le"))
+
+    # one page of properties at 0x200: a run up to before each row mark, and one for the mark itself
+    places = sorted({0, len(text), *row_ends, *(end - 1 for end in row_ends)})
+    runs = len(places) - 1
+    struct.pack_into(f"<{runs + 1}I", main, 0x200, *map(place, places))
+    main[0x200 + 0x1F0 : 0x200 + 0x1F8] = b"\x03\0\0\x17\x24\x01\0\0"  # 5 bytes: style, sprmPFTtp = 1
+    for index in range(runs):
+        main[0x200 + 4 * (runs + 1) + 13 * index] = 0x1F0 // 2 if places[index + 1] in row_ends else 0
+    main[0x3FF] = runs
+    count = len(raw) if narrow else len(text)
+    piece = struct.pack("<II", 0, count) + struct.pack("<HIH", 0, start * 2 | 0x4000_0000 if narrow else start, 0)
+    clx = b"\x02" + struct.pack("<I", len(piece)) + piece
+    properties = struct.pack("<III", start, place(len(text)), 1)
+    struct.pack_into("<II", main, 0x1A2, 0, len(clx))
+    struct.pack_into("<II", main, 0x102, len(clx), len(properties))
+    return ole({"WordDocument": bytes(main), "0Table": clx + properties})

@@ -82,6 +82,20 @@ def test_a_declared_latin_charset_is_often_only_a_default_and_unknown_ones_are_i
     assert decode(SIMPLIFIED.encode("utf-8"), "gb2312").text == SIMPLIFIED
 
 
+@pytest.mark.parametrize(
+    ("text", "codec"),
+    [
+        ("That’s it! And don’t forget.", "cp1252"), ("That’s it!", "cp1252"), ("Größe", "cp1252"),
+        ("¿Qué tal, Núñez?", "cp1252"),
+        ("C盘空间不足", "gb18030"), ("A类", "gb18030"), ("用B方案", "gb18030"), ("PC版", "big5"),
+        ("ビタミンCを", "cp932"),
+        ("Tom’s 的计划", "gb18030"), ("25 °C ± 3", "cp1252"),
+    ],
+)  # fmt: skip
+def test_single_signs_in_latin_words_and_single_letters_in_chinese_ones(text: str, codec: str) -> None:
+    assert decode(text.encode(codec)).text == text
+
+
 def test_an_alphabet_that_cannot_be_told_is_refused_rather_than_shown_as_another() -> None:
     with pytest.raises(FormatError):
         decode(HEBREW.encode("cp1255"))

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from tests.attachment_files import doc, msg, ole, pdf, ppt, word95, zipped
+from tests.attachment_traps import doc_with_rows
 from tests.unit.attachments.reading import answer, fault_of, meta_of, text_of
 from tests.unit.attachments.test_decode import SIMPLIFIED, TRADITIONAL
 from worker.adapters.attachments.formats.rtf import unpacked
@@ -19,6 +20,15 @@ class TestOldOffice:
     def test_a_word_97_document_in_chinese_with_a_field_and_a_table(self) -> None:
         text = '报告\r甲\x07乙\x07\x07\x13 HYPERLINK "http://x" \x14链接\x15尾\r\x13 PAGE \x153'
         assert text_of(doc(text)) == "报告\n甲\t乙\t\t链接尾\n3"
+
+    @pytest.mark.parametrize("narrow", ["", "gb18030"])
+    def test_the_rows_of_a_table_are_lines_also_with_empty_cells(self, narrow: str) -> None:
+        rows = [["服务", "", "负责人"], ["检索服务", "一组", ""]]
+        shown = [line.strip("\t") for line in text_of(doc_with_rows(rows, "表后", narrow=narrow)).split("\n")]
+        assert shown == ["服务\t\t负责人", "检索服务\t一组", "表后"]
+
+    def test_a_typographic_sign_in_an_english_document_stays(self) -> None:
+        assert text_of(doc("That’s it, isn’t it?", narrow="cp1252")) == "That’s it, isn’t it?"
 
     def test_eight_bit_pieces_in_a_chinese_code_page_are_no_mojibake(self) -> None:
         assert text_of(doc(SIMPLIFIED, narrow="gb18030")) == SIMPLIFIED

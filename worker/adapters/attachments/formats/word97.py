@@ -11,6 +11,7 @@ import olefile
 from worker.adapters.attachments.formats.decode import decode
 from worker.adapters.attachments.formats.ole import stream
 from worker.adapters.attachments.formats.sink import FormatError, Sink, check_time
+from worker.adapters.attachments.formats.word97_rows import row_ends
 
 _ENCRYPTED = 0x0100
 _TABLE_1 = 0x0200
@@ -18,6 +19,7 @@ _COMPLEX = 0x0004
 _WIDE_CHARS = 0x1000
 _WORD_97 = 0x00C0
 _MAX_PIECES = 100_000
+_CELL_END, _WIDE_CELL_END = b"\x07", b"\x07\0"
 _FIELD = re.compile("\x13[^\x13\x14\x15]*(?:\x14([^\x13\x14\x15]*))?\x15")
 _READABLE = re.compile("[ -~\t\r\x07\u2010-\u2026\u3000-\u303f\u3041-\u30ff\u4e00-\u9fff\uff00-\uffef]{6,}")
 _MAX_NESTED_FIELDS = 5
@@ -36,8 +38,9 @@ def read(container: olefile.OleFileIO, sink: Sink) -> None:
     if flags & _ENCRYPTED:
         raise FormatError("PASSWORD_PROTECTED", "encrypted document")
     if version >= _WORD_97 and len(main) >= 0x1AA:
-        tables = ("1Table", "0Table") if flags & _TABLE_1 else ("0Table", "1Table")
-        pieces = _pieces_97(main, stream(container, tables[0]) or stream(container, tables[1]))
+        names = ("1Table", "0Table") if flags & _TABLE_1 else ("0Table", "1Table")
+        table = stream(container, names[0]) or stream(container, names[1])
+        pieces = _pieces_97(main, table, row_ends(main, table))
     else:
         pieces = _pieces_95(main, flags)
     text = "".join(_limited(pieces, sink.limit * 4))
@@ -65,7 +68,7 @@ def _limited(pieces: Iterator[str], limit: int) -> Iterator[str]:
             return
 
 
-def _pieces_97(main: bytes, table: bytes) -> Iterator[str]:
+def _pieces_97(main: bytes, table: bytes, rows: frozenset[int]) -> Iterator[str]:
     start, length = struct.unpack_from("<II", main, 0x1A2)
     clx = table[start : start + length]
     pieces = list(_piece_table(clx))
@@ -73,9 +76,21 @@ def _pieces_97(main: bytes, table: bytes) -> Iterator[str]:
     codec = _narrow_codec(narrow)
     for fc, count, is_narrow in pieces:
         if is_narrow:
-            yield main[fc // 2 : fc // 2 + count].decode(codec, "ignore")
+            yield _with_rows(main[fc // 2 : fc // 2 + count], fc // 2, _CELL_END, rows).decode(codec, "ignore")
         else:
-            yield main[fc : fc + 2 * count].decode("utf-16-le", "ignore")
+            yield _with_rows(main[fc : fc + 2 * count], fc, _WIDE_CELL_END, rows).decode("utf-16-le", "ignore")
+
+
+def _with_rows(raw: bytes, fc: int, mark: bytes, rows: frozenset[int]) -> bytes:
+    """The text with the marks that end a row as line ends: they are written like those that end a cell."""
+    if not rows or mark not in raw:
+        return raw
+    text = bytearray(raw)
+    for end in rows:
+        at = end - fc - len(mark)
+        if at >= 0 and text[at : at + len(mark)] == mark:
+            text[at] = 0x0D
+    return bytes(text)
 
 
 def _piece_table(clx: bytes) -> Iterator[tuple[int, int, bool]]:

@@ -1,0 +1,172 @@
+"""How ordinary the characters are that a codec makes of some bytes: wrong codecs give rare ones. Decides nothing."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from functools import cache
+
+FREQUENT = frozenset(
+    "的一是不了在人有我他这个们中来上大为和国地到以说时要就出会可也你对生能而子那得于着下自之年过发后作里用道行所然家"
+    "种事成方多经么去法学如都同现当没动面起看定天分还进好小部其些主样理心她本前开但因只从想实日者意无力它与长把机十民"
+    "第公此已工使情明性知全三又关点正业外将两高间由问很最重并物手应向头文体政美相见被利什二等产或新己制身果加西月话合"
+    "回特代内信表化老给世位次度门任常先海通教儿原东声提立及比员解水名真论处走义各入几口认条平系气题活更别打女变四神总"
+    "何电数安少报才结反受目太量再感建务做接必场件计管期市直资命山金指许统区保至队形社便空决治展科司五基书非则界达光放"
+    "强即像难且权思完设式色路记南品住告类求据程北边张该交规万取格望术领共确传师观清今切院让识候带导争运请求查收附件服"
+    "务配置接口数据文档项目用户系统问题测试版本返回错误代码函数对象组件参数方法类型更新需要可以如果使用进行"
+    "這個們來為國說時會對過發後裡種經麼學現當沒動還進樣開從實無與長機問關點業將兩間應頭體見產話給門東聲員論處義條氣題"
+    "變電數報結務場計許統區隊決書則達強難權設記類據邊張該規萬術領確傳師觀讓識帶導爭運請網維資證華語言創內於並級"
+)
+"""The characters that make up most of any Chinese text, simplified and traditional."""
+_PUNCTUATION = frozenset("，。、：；！？（）《》“”‘’「」『』【】…—·～　％＋－／＝０１２３４５６７８９")
+
+_COMMON_ROWS = {
+    "gb2312": (range(0xB0, 0xD8), (range(0xA1, 0xFF),)),
+    "big5": (range(0xA4, 0xC7), (range(0x40, 0x7F), range(0xA1, 0xFF))),
+    "euc_jp": (range(0xB0, 0xD0), (range(0xA1, 0xFF),)),
+    "euc_kr": (range(0xB0, 0xC9), (range(0xA1, 0xFF),)),
+}
+"""Lead and trail bytes of the common characters: these standards sort them before the rare ones."""
+
+
+@cache
+def _common(codec: str) -> frozenset[str]:
+    leads, trails = _COMMON_ROWS[codec]
+    raw = b"".join(bytes((lead, trail)) for lead in leads for part in trails for trail in part)
+    return frozenset(raw.decode(codec, "ignore"))
+
+
+def strict(data: bytes, name: str, *, cut: bool) -> str | None:
+    """The text when every byte fits the codec; ``cut``: the last character may be incomplete."""
+    try:
+        return codecs.getincrementaldecoder(name)("strict").decode(data, not cut)
+    except (UnicodeError, LookupError):
+        return None
+
+
+def is_ordinary(char: str) -> bool:
+    """Whether people write such characters every day."""
+    return (
+        " " <= char <= "~"
+        or char in "\t\n\r"
+        or char in FREQUENT
+        or char in _PUNCTUATION
+        or "\u3041" <= char <= "\u30fc"
+        or "\u0400" <= char <= "\u045f"
+        or char in _common("euc_kr")
+    )
+
+
+def ranked_codecs(sample: bytes) -> list[tuple[float, str]]:
+    """Codecs that fit, best first, by how ordinary their characters are (about 1 for real text, below 0 for wrong)."""
+    scores = []
+    for name, score in _SCORERS.items():
+        text = _decoded_sample(sample, name)
+        if text is None:
+            continue
+        foreign = [char for char in text if char > "\x7f"]
+        if foreign:
+            lonely = len(_LONELY.findall(text)) if name in _DOUBLE_BYTE else 0
+            scores.append(((score(text, foreign) - _LONELY_COSTS * lonely) / len(foreign), name))
+    return sorted(scores, reverse=True)
+
+
+def _decoded_sample(sample: bytes, name: str) -> str | None:
+    text = strict(sample, name, cut=True)
+    if text is None:
+        text = sample.decode(name, "replace")
+        if text.count("\ufffd") > len(text) * 0.002:
+            return None
+    return text
+
+
+def _score_gb(_text: str, foreign: list[str]) -> float:
+    common = _common("gb2312")
+    return sum(_ideograph(char, common) for char in foreign)
+
+
+def _score_big5(_text: str, foreign: list[str]) -> float:
+    common = _common("big5")
+    return sum(_ideograph(char, common) for char in foreign)
+
+
+def _ideograph(char: str, common: frozenset[str]) -> float:
+    if char in FREQUENT:
+        return 1.6
+    if char in common:
+        return 0.4
+    if char in _PUNCTUATION:
+        return 1.0
+    if "\u3041" <= char <= "\u30f6":
+        return 0.2
+    return -1.2
+
+
+def _score_japanese(_text: str, foreign: list[str]) -> float:
+    total = 0.0
+    common = _common("euc_jp")
+    for char in foreign:
+        if "\u3041" <= char <= "\u30f6" or char == "ー":
+            total += 1.6
+        elif char in common:
+            total += 0.7
+        elif char in _PUNCTUATION:
+            total += 1.0
+        else:  # half-width kana are what Chinese bytes look like in Shift-JIS
+            total -= 1.0
+    return total
+
+
+def _score_korean(_text: str, foreign: list[str]) -> float:
+    common = _common("euc_kr")
+    return sum(1.3 if char in common else 0.6 if char in _PUNCTUATION else -1.0 for char in foreign)
+
+
+def _score_latin(text: str, _foreign: list[str]) -> float:
+    """Accented letters stand alone between plain letters; two in a row are rare, symbols inside words too."""
+    total = 0.0
+    for match in _FOREIGN_RUN.finditer(text):
+        run = match.group()
+        neighbours = text[match.start() - 1 : match.start()] + text[match.end() : match.end() + 1]
+        if len(run) == 1 and run.isalpha():
+            total += 1.1 if any(char.isalpha() for char in neighbours) else 0.5
+        elif len(run) == 1 and run in _LATIN_SYMBOLS:
+            total += 0.6
+        elif len(run) == 2 and run.isalpha() and run.islower():
+            total += 1.0
+        else:
+            total -= len(run)
+    return total
+
+
+def _score_cyrillic(text: str, foreign: list[str]) -> float:
+    """The wrong Cyrillic code page turns small letters into capitals or symbols."""
+    total = 0.0
+    for match in _FOREIGN_RUN.finditer(text):
+        for position, char in enumerate(match.group()):
+            if char in "оеаинтсрвлкмдпуяы":
+                total += 1.1
+            elif "а" <= char <= "ё" or ("А" <= char <= "Я" and position == 0):
+                total += 0.3
+            else:
+                total -= 1.2
+    return total if len(foreign) > 3 else -2.0 * len(foreign)
+
+
+_DOUBLE_BYTE = frozenset({"gb18030", "cp950", "big5hkscs", "cp932", "euc_jp", "cp949"})
+_LONELY = re.compile(r"(?<=[a-zA-Z])[^\x00-\x7f](?![^\x00-\x7f])|(?<![^\x00-\x7f])[^\x00-\x7f](?=[a-zA-Z])")
+"""One character that clings to a Latin word: ``That痴`` is ``That’s`` in CP1252, though ``C盘`` is real."""
+_LONELY_COSTS = 0.5
+_FOREIGN_RUN = re.compile(r"[^\x00-\x7f]+")
+_LATIN_SYMBOLS = "¿¡–—‘’“”•…€£§°±²³µ½×©®™«»·\xa0"
+_SCORERS = {
+    "gb18030": _score_gb,
+    "cp950": _score_big5,
+    "big5hkscs": _score_big5,
+    "cp932": _score_japanese,
+    "euc_jp": _score_japanese,
+    "cp949": _score_korean,
+    "cp1252": _score_latin,
+    "cp1251": _score_cyrillic,
+    "koi8_r": _score_cyrillic,
+}
