@@ -39,6 +39,8 @@ _THINK_END = re.compile(rf"</{_THOUGHTS}>(?=[ \t]*+(?:\n|\r|[{{\[`]))", re.IGNOR
 _TRUNCATION_LINE = re.compile(r"⚠️?\s*Reply truncated\b", re.IGNORECASE)
 _QUOTE_OR_BRACKET = re.compile(r'\\.|"(?=(?P<border>\s*+(?:[,:}\]]|\Z))?)|[{}\[\]]', re.DOTALL)
 _ESCAPE = re.compile(r'\\(u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|.)|([\x00-\x1f"])', re.DOTALL)
+# OpenAI says "stop"; servers that pass their own engine's word on say one of the others for the same thing.
+_ENDED = frozenset({"stop", "eos", "eos_token", "end_turn", "stop_sequence"})
 _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 _BROKEN: Any = object()
 
@@ -62,8 +64,8 @@ def decode(data: bytes, name: str) -> str:
 
 
 def refuse_finish(reason: str, name: str) -> None:
-    """Refuse a reply that the server did not end by itself. ``""``: it said nothing, the text alone decides."""
-    if reason.strip().lower() not in ("", "stop"):
+    """Refuse a reply that the model did not end by itself. ``""``: nobody said, the text alone decides."""
+    if reason.strip().lower() not in ("", *_ENDED):
         shown = reason.strip()[:40]
         raise fault.truncated(name, zh=f"模型没有正常结束（finish_reason={shown}）", en=f"finish_reason={shown!r}")
 

@@ -23,14 +23,14 @@ NO_SOURCES = "知识库中未找到可支撑本问题的页面"
 _MAX_ROUNDS = 5
 _MAX_BLOCKS = 100
 _NUMBER = r"(?:(?:\d+|[一二三四五六七八九十]+)[.、．)）]\s*)?"
-_SUFFIX = r"(?:列表|清单)?(?:\s*[（(\[【][^）)\]】]*[）)\]】])?\s*[:：]?"
-_NAME = re.compile(rf"[^\w（(《`“\"]*{_NUMBER}参考来源{_SUFFIX}")
+_SUFFIX = r"[】\]]?(?:列表|清单|如下)?(?:\s*[（(\[【][^）)\]】]*[）)\]】])?\s*[:：]?"
+_NAME = re.compile(rf"[^\w（(《`“\"]*{_NUMBER}(?:以下[是为])?参考来源{_SUFFIX}")
 _LIKE_NAME = re.compile(
-    rf"[^\w（(《`“\"]*{_NUMBER}(?:references?|(?:reference )?sources?|参考(?:资料|文献|页面)|(?:引用|资料)来源)"
+    rf"[^\w（(《`“\"]*{_NUMBER}(?:references?|(?:reference )?sources?|参考(?:资料|文献|页面)|(?:引用|资料)来源|參考(?:來源|資料|文獻))"
     rf"{_SUFFIX}",
     re.IGNORECASE,
 )
-_MENTIONED = re.compile(r"来源|参考(?:资料|文献|页面)|reference|source", re.IGNORECASE)
+_MENTIONED = re.compile(r"来源|参考(?:资料|文献|页面)|參考|reference|source", re.IGNORECASE)
 _ONE_LINE = re.compile(r"参考来源\s*[:：]\s*(.+)")
 # A path begins where its run of characters does, or behind a title: no run is looked through twice.
 _REFERENCE = re.compile(

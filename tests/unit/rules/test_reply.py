@@ -210,7 +210,7 @@ class TestWhatIsCut:
         assert fault.code is Code.TRUNCATED
         assert reason in fault.zh
 
-    @pytest.mark.parametrize("reason", ["", "stop", "STOP"])
+    @pytest.mark.parametrize("reason", ["", "stop", "STOP", "eos_token", "end_turn"])
     def test_an_ended_reply_is_read(self, reason: str) -> None:
         assert read_answer(text_of(ANSWER), finish_reason=reason).read_level is ReadLevel.EXACT
 
