@@ -10,6 +10,7 @@ from typing import Any, get_args
 import click
 
 from tasks.contract import strict_json
+from tasks.contract.trace import trace_of
 from tasks.errors import StoreUnavailableError
 from tasks.ports import JobFolder, Record, State
 from tasks.rules.explain import explain, why_waiting
@@ -88,7 +89,8 @@ def _standing(record: Record) -> str:
         commit = f", commit {record.commit_id}" if record.commit_id else ""
         ended = _time(record.finished)
         return f"  state     {record.state} at {ended}{commit}; pruned since, a repeat is still known"
-    return f"  state     {record.state} at {record.stage}, attempt {record.attempt}, from {record.source}"
+    trace = f"\n  trace     {trace_of(record.traceparent)}" if record.traceparent else ""
+    return f"  state     {record.state} at {record.stage}, attempt {record.attempt}, from {record.source}{trace}"
 
 
 def _call(call: dict[str, Any]) -> str:
