@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import random
 import subprocess
 import threading
 import unicodedata
@@ -26,7 +27,7 @@ from tests.fakes_kb_writer import MemoryKbWriter, MemoryRepo
 from worker.adapters.kb_git.commit_objects import GitHead, write_commit
 from worker.adapters.kb_git.committer import Committer
 from worker.adapters.kb_git.git import BareRepo, GitLimits, Signature
-from worker.adapters.kb_git.mirror import Mirrors
+from worker.adapters.kb_git.mirror import MAX_PACKS, Mirrors
 from worker.clock import SystemClock
 from worker.demo.git_server import GitServer
 
@@ -726,3 +727,53 @@ def test_the_real_catalog_and_index_can_be_rebuilt_from_their_own_entries(
     less = "\n".join(line for line in lines if not any(f"({page['path']})" in line for page in removed))
     back = [index_page.IndexEntry(p["path"], p["title"], p["type"], tuple(p["keywords"][:5])) for p in removed]
     assert index_page.update(less, back, {page["path"] for page in kept["pages"]}, whole["updatedAt"]) == text
+
+
+# ---------------------------------------------------------------- git alone: big catalogs
+
+
+def noise(number: int) -> str:
+    """Text that no packing makes small."""
+    return random.Random(number).randbytes(200).hex()
+
+
+def big(count: int = 3_000) -> dict[str, bytes]:
+    """A repository whose catalog and index are written as deltas."""
+    pages = [{**ENTRY, "path": f"concepts/{n:05}.md", "title": f"第 {n} 页", "about": noise(n)} for n in range(count)]
+    index = "".join(f"- [第 {n} 页](concepts/{n:05}.md) - {noise(n)}\n" for n in range(count))
+    files = {str(page["path"]): f"# {page['title']}\n".encode() for page in pages[:20]}
+    head = "# Knowledge Base Index\n\nUpdated at: 2026-01-01T00:00:00Z\n\n## Concepts\n\n"
+    return {**files, "catalog.json": as_json({**CATALOG, "pages": pages}), "index.md": (head + index).encode()}
+
+
+@pytest.mark.parametrize("object_format", ["sha1", "sha256"])
+def test_commits_on_a_big_catalog_are_small_and_git_takes_them(
+    server: GitServer, tmp_path: Path, object_format: str
+) -> None:
+    files = big()
+    server.create(REPO.owner, REPO.name, files, object_format=object_format)
+    rig = GitRig(server, tmp_path / "cache")
+    before = json.loads(files["catalog.json"])["pages"]
+    for number in range(20):  # more than a chain of deltas may be long
+        if number == 7:  # another writer's catalog in between
+            catalog_now = rig.files()["catalog.json"].replace("第 1 页".encode(), "第一页".encode())
+            rig.put({"catalog.json": catalog_now})
+        if number == 12:  # another process of ours goes on
+            rig.writer = rig.another("first")
+        assert only(rig.writer.commit(REPO, [change(f"query-{number}-0", f"问题 {number}？")])).commit_id
+    after = json.loads(rig.files()["catalog.json"])["pages"]
+    assert len(after) == len(before) + 20
+    assert [page for page in after if page["path"].startswith("concepts/")] == [
+        {**page, "title": "第一页"} if page["title"] == "第 1 页" else page for page in before
+    ]
+    mirror = next((tmp_path / "cache" / "first").glob("*.git"))
+    for repo in (mirror, server.repo_path(REPO.owner, REPO.name)):
+        subprocess.run(["git", "-C", str(repo), "fsck", "--strict", "--no-dangling"], check=True, capture_output=True)
+    assert server.counts.pushed_bytes < len(files["catalog.json"])  # of twenty
+
+
+def test_packs_of_many_commits_are_rolled_up(git: GitRig) -> None:
+    for number in range(MAX_PACKS + 3):
+        only(git.writer.commit(REPO, [change(f"query-{number}-0", f"问题 {number}？")]))
+    assert len(list(git.cache.glob("first/*.git/objects/pack/*.pack"))) <= MAX_PACKS
+    assert len(entries(git.files())) == MAX_PACKS + 4

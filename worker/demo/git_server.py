@@ -58,6 +58,7 @@ class Counts:
     requests: int = 0
     fetches: int = 0
     pushes: int = 0
+    pushed_bytes: int = 0
 
 
 class GitServer:
@@ -263,6 +264,7 @@ class _Handler(BaseHTTPRequestHandler):
             )
         with server.lock:
             server.counts.pushes += is_push
+            server.counts.pushed_bytes += length if is_push else 0
             server.counts.fetches += route[3] == "git-upload-pack" and b"PACK" in done.stdout
             dropped = is_push and server.faults.drop_pushes > 0
             server.faults.drop_pushes -= dropped

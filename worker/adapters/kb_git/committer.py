@@ -18,14 +18,13 @@ from tasks.kb.catalog import CatalogError, parse
 from tasks.kb.page import decode, read_page
 from tasks.ports import Change, Clock, RepoRef
 from worker.adapters.kb_git.commit_history import TaskTable
-from worker.adapters.kb_git.commit_objects import GitHead, write_commit
+from worker.adapters.kb_git.commit_objects import BIG_BYTES, GitHead, write_commit
 from worker.adapters.kb_git.commit_plan import CATALOG, FOLDER, plan_batch
 from worker.adapters.kb_git.git import BareRepo, RemoteHead, Signature
 from worker.adapters.kb_git.mirror import FileLock, Mirror, Mirrors
 from worker.adapters.kb_git.remote import PushReport
 
 MAX_TRIES = 8
-BIG_CATALOG_BYTES = 1 << 20
 
 _FIRST_BRANCH = "main"
 _TURN_S = 60.0
@@ -71,6 +70,7 @@ class Committer:
         self._author = author or "kbw"
         self._email = email or f"{self._author}@noreply.localhost"
         self._max_tries = max_tries
+        self._texts: Mapping[str, bytes] = {}  # catalog and index as written last: the next batch begins with them
         self._tell_landed = landed
 
     def commit(self, repo: RepoRef, changes: Sequence[Change]) -> list[Receipt]:
@@ -97,7 +97,7 @@ class Committer:
             files = work(head, _stamp(now))
             author = Signature(self._author, self._email, now)
             commit = write_commit(head, files, f"{title}\n", author) if files else ""
-            is_big = len(files.get(CATALOG, b"")) >= BIG_CATALOG_BYTES
+            is_big = len(files.get(CATALOG, b"")) >= BIG_BYTES
             return _Built(remote.commit, commit, [Receipt(task_id=_MENDING, commit_id=commit)], [_MENDING], is_big)
 
         return self._told(repo, lambda _table: build)[0]
@@ -169,13 +169,16 @@ class Committer:
                 for change in changes
                 if change.task_id in commits
             }
-        head = GitHead(repo, remote.commit)
+        head = GitHead(repo, remote.commit, dict(self._texts))
         now = int(self._clock.now())
         plan = plan_batch(head, [change for change in changes if change.task_id not in done], _stamp(now))
         commit = ""
         if plan.files:
             author = Signature(self._author, self._email, now)
             commit = write_commit(head, plan.files, _message(plan.written), author)
+            self._texts = {
+                key: text for key, text in head.texts.items() if any(text is data for data in plan.files.values())
+            }
         new = {
             receipt.task_id: receipt.model_copy(update={"commit_id": commit})
             if receipt.task_id in plan.written
@@ -183,7 +186,7 @@ class Committer:
             for receipt in plan.receipts
         }
         receipts = [done.get(change.task_id) or new[change.task_id] for change in changes]
-        is_big = len(plan.files.get(CATALOG, b"")) >= BIG_CATALOG_BYTES
+        is_big = len(plan.files.get(CATALOG, b"")) >= BIG_BYTES
         return _Built(remote.commit, commit, receipts, plan.written, is_big)
 
     def _pause(self, attempt: int) -> None:
@@ -197,7 +200,7 @@ def _stamp(now: int) -> str:
 
 
 def _push(repo: BareRepo, branch: str, built: _Built) -> PushReport:
-    """A big catalog goes without delta search: there it costs more than it saves (measured from 10,000 pages on)."""
+    """With a big catalog git looks for no deltas of its own: ours are there, and looking costs more than it saves."""
     return repo.push(built.commit, branch, small_window=built.is_big)
 
 

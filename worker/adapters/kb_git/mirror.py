@@ -36,7 +36,8 @@ from worker.adapters.kb_git.git import (
 
 T = TypeVar("T")
 
-_MAX_PACKS = 50
+MAX_PACKS = 50
+"""Packs from which on a mirror is repacked: every fetch and every commit of ours adds one."""
 MAX_LOOSE = 1_000
 """Loose objects, estimated, from which on a mirror is packed (git's own automatic limit is 6,700)."""
 _LOCK_POLL_S = 0.02
@@ -102,11 +103,11 @@ class Mirror:
         self._note(_Look(began, branch, commit))
 
     def tidy(self) -> bool:
-        """Pack what our own commits left as loose objects, once there are many; whether it was done.
+        """Roll up what our own commits left, once it is much; whether it was done.
 
-        A commit leaves some four objects, one of them the whole catalog. Who holds the lock for a fetch goes first.
+        A commit leaves a pack, which holds the whole catalog too. Who holds the lock for a fetch goes first.
         """
-        if self.run(lambda repo: repo.loose_count()) < MAX_LOOSE:
+        if self.run(lambda repo: repo.pack_count() <= MAX_PACKS and repo.loose_count() < MAX_LOOSE):
             return False
         with self._lock.held() as is_ours:
             if is_ours:
@@ -375,7 +376,7 @@ def _bring(repo: BareRepo, head: RemoteHead, before: str) -> str:
     if head.commit == before and repo.has(before):
         return head.commit
     commit = repo.fetch(head.branch)
-    if repo.pack_count() > _MAX_PACKS:
+    if repo.pack_count() > MAX_PACKS:
         repo.compact()
     return commit
 

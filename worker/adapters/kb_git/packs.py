@@ -188,7 +188,7 @@ class PackWriter:
         self._entries: dict[str, tuple[bytes, bytes]] = {}
 
     def add(self, kind: bytes, data: bytes) -> str:
-        """A whole object; its id."""
+        """A whole object, unless it is here already; its id."""
         object_id = self.id_of(kind, data)
         if object_id not in self._entries:
             self._entries[object_id] = (_head_bytes(KINDS[kind], len(data)), zlib.compress(data, _FAST))
