@@ -26,8 +26,8 @@ _NUMBER = r"(?:(?:\d+|[一二三四五六七八九十]+)[.、．)）]\s*)?"
 _SUFFIX = r"[】\]]?(?:列表|清单|如下)?(?:\s*[（(\[【][^）)\]】]*[）)\]】])?\s*[:：]?"
 _NAME = re.compile(rf"[^\w（(《`“\"]*{_NUMBER}(?:以下[是为])?参考来源{_SUFFIX}")
 _LIKE_NAME = re.compile(
-    rf"[^\w（(《`“\"]*{_NUMBER}(?:references?|(?:reference )?sources?|参考(?:资料|文献|页面)|(?:引用|资料)来源|參考(?:來源|資料|文獻))"
-    rf"{_SUFFIX}",
+    rf"[^\w（(《`“\"]*{_NUMBER}(?:references?|(?:reference )?sources?|参考(?:资料|文献|页面)|(?:引用|资料)来源|"
+    rf"參考(?:來源|資料|文獻)){_SUFFIX}",
     re.IGNORECASE,
 )
 _MENTIONED = re.compile(r"来源|参考(?:资料|文献|页面)|參考|reference|source", re.IGNORECASE)
