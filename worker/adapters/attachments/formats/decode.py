@@ -10,7 +10,13 @@ import codecs
 import re
 from dataclasses import dataclass
 
-from worker.adapters.attachments.formats.encoding_scores import FREQUENT, is_ordinary, ranked_codecs, strict
+from worker.adapters.attachments.formats.encoding_scores import (
+    FREQUENT,
+    is_ordinary,
+    is_utf8_by_chance,
+    ranked_codecs,
+    strict,
+)
 from worker.adapters.attachments.formats.sink import FormatError
 
 _SAMPLE = 16_384
@@ -73,6 +79,8 @@ def decode(data: bytes, declared: str | None = None, *, cut: bool = False) -> De
         return _checked(Decoded(strict(data, wide, cut=True) or "", wide))
     text = strict(data, "utf-8", cut=cut)
     if text is not None and b"\x1b$" not in data[:_SAMPLE]:
+        if is_utf8_by_chance(data[:_SAMPLE], text[:_SAMPLE]):
+            return _checked(_guessed(data, cut=cut))
         return _checked(_seven_bit(data) or Decoded(text, "utf-8"))
     return _checked(_undeclared(data, declared, cut=cut))
 

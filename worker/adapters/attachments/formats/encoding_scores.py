@@ -18,8 +18,16 @@ FREQUENT = frozenset(
     "變電數報結務場計許統區隊決書則達強難權設記類據邊張該規萬術領確傳師觀讓識帶導爭運請網維資證華語言創內於並級"
 )
 """The characters that make up most of any Chinese text, simplified and traditional."""
+_FREQUENT_KOREAN = frozenset(
+    "이다는에의을를가하고로은지어인한기도사리대시자정해라나서과구보수여주일부아제원동전성상장안모공국스그면들게적유용계학생문"
+    "오연것소만된있없할했되니와거신조관비우요세회무후중금경간방으선내데물외체명교분치위실미터력드려트단진발습행번업개반결재년월호"
+    "녕십까확파료백매밤점"
+)
 _PUNCTUATION = frozenset("，。、：；！？（）《》“”‘’「」『』【】…—·～　％＋－／＝０１２３４５６７８９")
 
+_USED = re.compile("[\xa0-\u017f\u0386-\u03ce\u0400-\u045f\u05d0-\u05ea\u0600-\u06ff]")
+"""Below U+0800, what people write: Latin, Greek, Cyrillic, Hebrew and Arabic letters and the signs beside them."""
+_MOST_BY_CHANCE = 8
 _COMMON_ROWS = {
     "gb2312": (range(0xB0, 0xD8), (range(0xA1, 0xFF),)),
     "big5": (range(0xA4, 0xC7), (range(0x40, 0x7F), range(0xA1, 0xFF))),
@@ -55,6 +63,15 @@ def is_ordinary(char: str) -> bool:
         or "\u0400" <= char <= "\u045f"
         or char in _common("euc_kr")
     )
+
+
+def is_utf8_by_chance(data: bytes, text: str) -> bool:
+    """Whether ``text`` is UTF-8 only because a few GBK bytes look like it: 系统 gives two letters nobody writes."""
+    foreign = {char for char in text if char > "\x7f"}
+    if not 2 <= len(foreign) <= _MOST_BY_CHANCE or any(char >= "\u0800" or _USED.match(char) for char in foreign):
+        return False
+    chinese = strict(data, "gb18030", cut=True)
+    return chinese is not None and all(char <= "\x7f" or char in FREQUENT for char in chinese)
 
 
 def ranked_codecs(sample: bytes) -> list[tuple[float, str]]:
@@ -118,8 +135,17 @@ def _score_japanese(_text: str, foreign: list[str]) -> float:
 
 
 def _score_korean(_text: str, foreign: list[str]) -> float:
+    """The standard sorts its syllables by the alphabet: that one is in it says little, any two bytes may be."""
     common = _common("euc_kr")
-    return sum(1.3 if char in common else 0.6 if char in _PUNCTUATION else -1.0 for char in foreign)
+    total = 0.0
+    for char in foreign:
+        if char in _FREQUENT_KOREAN:
+            total += 1.6
+        elif char in common:
+            total += 0.4
+        else:
+            total += 0.6 if char in _PUNCTUATION else -1.0
+    return total
 
 
 def _score_latin(text: str, _foreign: list[str]) -> float:
