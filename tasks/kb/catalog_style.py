@@ -86,7 +86,7 @@ def found_style(text: bytes, pages: tuple[int, int] | None, entries: Sequence[by
     """
     top = _FIRST_MEMBER.match(text.lstrip()[:1000])
     top_lead, colon = (top[1], top[2]) if top else (b"", b": ")
-    ascii_only = b"\\u" in text and text.isascii()
+    ascii_only = text.isascii() and b"\\u" in text
     sample = next((entry for entry in entries if _FIRST_MEMBER.match(entry)), None)
     if sample is None or pages is None:
         return _style_of_top_level(top_lead, colon, ascii_only=ascii_only)

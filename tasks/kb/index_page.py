@@ -5,6 +5,7 @@ CONTRACT §4.6. Ours are the lines ``- [title](path)`` whose path is in the cata
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -89,7 +90,7 @@ class _Index:
 
     def __init__(self, text: str, ours: Container[str]) -> None:
         self.end = "\r\n" if "\r\n" in text[:10_000] else "\n"
-        self.lines = re.findall(r"[^\n]*\n|[^\n]+", text)
+        self.lines = io.StringIO(text, newline="\n").readlines()  # other line ends of Python's are text here
         self.headings = list(_headings(self.lines))
         self.ours = ours
 
