@@ -338,7 +338,7 @@ class BareRepo:
             return TransientError(
                 Code.KB_UNREACHABLE,
                 en=f"the mirror {self.path} cannot be used: {reason}; check the disk of KBW_CACHE_DIR",
-                zh=f"本机知识库镜像暂不可用（{reason}），请检查 KBW_CACHE_DIR 所在磁盘。",
+                zh="本机知识库镜像暂不可用，请检查 KBW_CACHE_DIR 所在磁盘。",
             )
         return DamagedError(reason)
 

@@ -77,7 +77,10 @@ def _check_speaks_git(remote: Remote, args: list[str], limits: GitLimits) -> Non
     """
     done = GitProcess(remote, None).run(args, limits.lookup_s, env={"GIT_TRACE_PACKET": "1"})
     if "packet:" not in done.stderr:
-        raise remote.unreachable("it answers, but not as a git server (a login page or a proxy?); check GITEA_URL")
+        raise remote.unreachable(
+            "it answers, but not as a git server (a login page or a proxy?); check GITEA_URL",
+            "有应答，但不是 Git 服务（是登录页或代理？）；请检查 GITEA_URL",
+        )
 
 
 def _advertised(text: str) -> tuple[dict[str, str], str]:

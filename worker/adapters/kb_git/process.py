@@ -118,7 +118,8 @@ class GitProcess:
         try:
             stdout, stderr = process.communicate(data, timeout=timeout_s)
         except subprocess.TimeoutExpired as error:
-            raise self._remote.unreachable(f"git {args[0]} gave no answer within {timeout_s:g} s") from error
+            late = f"git {args[0]} gave no answer within {timeout_s:g} s"
+            raise self._remote.unreachable(late, f"{timeout_s:g} 秒内没有应答") from error
         finally:
             end(process)
         return Done(process.returncode, stdout, stderr.decode("utf-8", "replace"))

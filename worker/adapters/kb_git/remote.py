@@ -23,6 +23,19 @@ _AUTH = (
     "returned error: 403",
     "terminal prompts disabled",
 )
+_NETWORK = {
+    "could not resolve host": "无法解析主机名",
+    "connection refused": "连接被拒绝",
+    "timed out": "连接超时",
+    "certificate": "TLS 证书不受信任",
+    "ssl": "无法建立 TLS 连接",
+    "failed to connect": "无法连接",
+    "couldn't connect": "无法连接",
+    "connection reset": "连接被中断",
+    "error: 5": "服务器内部错误",
+    "error: 429": "服务器限流",
+}
+"""How curl and git word what the network did, lower case."""
 _MISSING = ("not found", "returned error: 404", "does not appear to be a git repository", "does not exist")
 _REDIRECT = ("unable to update url base from redirection", "returned error: 30")
 _STALE = ("fetch first", "non-fast-forward", "stale info", "cannot lock ref", "failed to update ref", "failed to lock")
@@ -61,7 +74,7 @@ class Remote:
             raise PermanentError(
                 Code.KB_NOT_FOUND,
                 en=f"the repository URL {problem}; correct GITEA_URL",
-                zh=f"知识库地址不可用（{problem}），请检查 GITEA_URL。",
+                zh="知识库地址不可用，请检查 GITEA_URL。",
             )
 
     @property
@@ -93,12 +106,12 @@ class Remote:
         text = _CREDENTIALS.sub("***", text)
         return _CONTROL.sub(" ", text).strip()[:_MAX_REASON]
 
-    def unreachable(self, reason: str) -> TransientError:
-        """``KB_UNREACHABLE`` that names host and reason."""
+    def unreachable(self, reason: str, zh: str) -> TransientError:
+        """``KB_UNREACHABLE`` that names host and reason; ``zh``: the reason for the team member."""
         return TransientError(
             Code.KB_UNREACHABLE,
             en=f"cannot reach {self.name} at {self.host}: {reason}",
-            zh=f"暂时无法访问知识库 {self.name}（{self.host}）：{reason}",
+            zh=f"暂时无法访问知识库 {self.name}（{self.host}）：{zh}",
         )
 
     def error(self, stderr: str) -> JobError:
@@ -124,7 +137,8 @@ class Remote:
                 "check TEAM_KB_REPO and GITEA_ORG",
                 zh=f"在 {self.host} 找不到知识库 {self.name}（或机器人无权查看），请检查 TEAM_KB_REPO 与 GITEA_ORG。",
             )
-        return self.unreachable(reason or "git gave no reason")
+        zh = next((zh for sign, zh in _NETWORK.items() if sign in said), "网络或服务器故障")
+        return self.unreachable(reason or "git gave no reason", zh)
 
     def push_report(self, status: int, stdout: str, stderr: str) -> PushReport:
         """Read ``git push --porcelain``. Raises ``KB_AUTH`` and ``KB_NOT_FOUND``: those will not mend by waiting."""

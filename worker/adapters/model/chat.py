@@ -104,13 +104,13 @@ class ChatDriver:
         transient, en, zh = _WIRE[error.fault]
         setting = self._endpoint.url_setting
         en = f"{en.format(host=self._endpoint.host)} ({error.detail}); check {setting}"
-        zh = f"{zh.format(host=self._endpoint.host)}（{error.detail}）；请检查 {setting}"
+        zh = f"{zh.format(host=self._endpoint.host)}；请检查 {setting}"
         kind = TransientError if transient else PermanentError
         return kind(Code.MODEL_UNREACHABLE, en=en, zh=zh)
 
 
 def _more_headers(call: ModelCall) -> dict[str, str]:
-    """The trace goes on unchanged, as W3C Trace Context asks of those that open no span of their own."""
+    """The job's trace goes on: in the sender's span, or in that of the stage where spans are told."""
     trace = {"traceparent": call.traceparent} if call.traceparent else {}
     return {"Content-Type": "application/json", **trace}
 
