@@ -16,10 +16,13 @@ from pathlib import Path
 import pytest
 
 from tasks.knowledge.found import Status
+from tests.fakes_knowledge import environment, spec
 from tests.weknora_server import RETRIEVE_KEY, Base, WeknoraServer
 from worker.adapters.weknora.mcp import WeknoraMcp
 from worker.adapters.weknora.mcp_session import McpServer, McpSession
 from worker.clock import SystemClock
+from worker.mounted_weknora import WeknoraSource, over_mcp
+from worker.outbound import AllowedHosts, Outbound
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.enable_socket, pytest.mark.timeout(600)]
 PACKAGE = "tencent-weknora-mcp==1.1.1"
@@ -135,6 +138,21 @@ def test_over_http_every_row_of_the_matrix_is_told_apart(
         assert weknora.find(KB, ASKED, timeout=20).status is Status.HIT
     tools = {call.path for call in server.calls}
     assert not [path for path in tools if "chat" in path]
+
+
+def test_as_a_mounted_source_it_is_one_like_any_other(mcp_command: Path, server: WeknoraServer, tmp_path: Path) -> None:
+    clock = SystemClock()
+    outbound = Outbound(AllowedHosts(("127.0.0.1",)), clock.monotonic)
+    with mcp_http(mcp_command, server.url, free_port(), tmp_path / "mcp.log") as url:
+        found = {}
+        for base, token in ((KB, TOKEN), ("没有的库", TOKEN), (KB, "wrong-token")):
+            headers = {"Authorization": "Bearer {{env.KB_MCP}}"}
+            asked = spec(endpoint=url, adapter="weknora_mcp", request={"kb_id": base}, headers=headers, timeout=20)
+            source = WeknoraSource(asked, over_mcp, environment(KB_MCP=token), outbound, clock)
+            found[base, token] = source.search(ASKED)
+    outbound.close()
+    assert [hit.content for hit in found[KB, TOKEN].hits] == [CARD["answers"][0]]
+    assert [one.status for one in found.values()] == [Status.HIT, Status.KB_NOT_FOUND, Status.UNAUTHORIZED]
 
 
 def test_a_wrong_token_and_a_dead_server(mcp_command: Path, server: WeknoraServer, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from tasks.knowledge.found import Status
 from worker.adapters.weknora.results import ToolFault, WeknoraFault
 
 CONNECT_S = 20.0
+REFUSED = "the MCP server refuses our token: check KBW_WEKNORA_MCP_TOKEN, or config.headers of the source"
 _TIMED_OUT = -32001
 _GRACE_S = 1.0
 
@@ -115,7 +116,7 @@ class _Loop:
         if code == _TIMED_OUT:
             return WeknoraFault(Status.TIMEOUT, f"{tool}: no answer in time")
         if self._last_status in (401, 403):
-            return WeknoraFault(Status.UNAUTHORIZED, "the MCP server refuses KBW_WEKNORA_MCP_TOKEN")
+            return WeknoraFault(Status.UNAUTHORIZED, REFUSED)
         if self._lie:
             return WeknoraFault(Status.BAD_RESPONSE, f"the MCP server {self._lie}")
         return WeknoraFault(Status.UNAVAILABLE, f"{tool}: MCP error {code}")
@@ -144,7 +145,7 @@ class _Loop:
             fault = WeknoraFault(Status.MISCONFIGURED, "KBW_WEKNORA_MCP_COMMAND names no command that can be started")
         except BaseException as error:  # noqa: BLE001 - groups of the SDK; whatever it is, there is no session
             if self._last_status in (401, 403):
-                fault = WeknoraFault(Status.UNAUTHORIZED, "the MCP server refuses KBW_WEKNORA_MCP_TOKEN")
+                fault = WeknoraFault(Status.UNAUTHORIZED, REFUSED)
             elif self._lie:
                 fault = WeknoraFault(Status.BAD_RESPONSE, f"the MCP server {self._lie}")
             else:
