@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tasks.errors import Code
 from tasks.ports import Record
+from tasks.rules.reply_fault import UNREADABLE
 
 
 @dataclass(frozen=True)
@@ -136,19 +137,7 @@ EXPLANATIONS: dict[str, Explanation] = {
             "模型多次给出不合要求的回复",
             "请稍后重试；管理员可查看任务目录中的模型原始回复",
         )
-        for code in (
-            Code.EMPTY_FILE,
-            Code.INVALID_ENCODING,
-            Code.INVALID_JSON,
-            Code.AMBIGUOUS_JSON,
-            Code.DUPLICATE_KEY,
-            Code.SCHEMA,
-            Code.TRUNCATED,
-            Code.EMPTY_ANSWER,
-            Code.ANSWER_TOO_LARGE,
-            Code.SOURCES_REQUIRED,
-            Code.UNKNOWN_SOURCE,
-        )
+        for code in (*UNREADABLE, Code.EMPTY_ANSWER, Code.SOURCES_REQUIRED, Code.UNKNOWN_SOURCE)
     },
 }
 

@@ -6,6 +6,20 @@ import json
 
 from tasks.errors import Code, PermanentError
 
+UNREADABLE = frozenset(
+    {
+        Code.EMPTY_FILE,
+        Code.INVALID_ENCODING,
+        Code.INVALID_JSON,
+        Code.AMBIGUOUS_JSON,
+        Code.DUPLICATE_KEY,
+        Code.SCHEMA,
+        Code.TRUNCATED,
+        Code.ANSWER_TOO_LARGE,
+    }
+)
+"""The codes of replies that cannot be read, whatever was asked."""
+
 
 class ReplyFault(Exception):  # noqa: N818 - a fault of the reply, which the program expects
     """A reply cannot be read. ``zh`` goes back to the model and to the team, ``en`` to operators; both name the kind

@@ -25,6 +25,7 @@ from tasks.prompts.prompt import Prompt, Repair
 from tasks.rules.answer import Violation
 from tasks.rules.budget import cut_text
 from tasks.rules.material_reply import Rewriting, Screening, Verdict, read_rewriting, read_screening
+from tasks.rules.reply_fault import UNREADABLE
 from tasks.stages.ask import Asker, Inquiry, ReadReply
 from tasks.stages.mounting import degradations
 
@@ -36,18 +37,6 @@ NOTHING_MOUNTED = KnowledgeView()
 NONE_KEPT, BAD_TRANSFER, LEAK = "NONE_KEPT", "BAD_TRANSFER", "LEAK"
 GUIDANCE = "guidance"
 MAX_CARD_CHARS = 8_000
-_UNREADABLE = frozenset(
-    {
-        Code.EMPTY_FILE,
-        Code.INVALID_ENCODING,
-        Code.INVALID_JSON,
-        Code.AMBIGUOUS_JSON,
-        Code.DUPLICATE_KEY,
-        Code.SCHEMA,
-        Code.TRUNCATED,
-        Code.ANSWER_TOO_LARGE,
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -269,6 +258,6 @@ def _readable(ask: Asker, inquiry: Inquiry[T]) -> T | None:
                 en="no time is left to ask the model at stage find",
                 zh="任务期限已到，来不及完成素材检索",
             ) from None
-        if error.code not in _UNREADABLE:
+        if error.code not in UNREADABLE:
             raise
         return None

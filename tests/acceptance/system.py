@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.fakes import payload
 from tests.scripted_model import ScriptedModel, answer_from_pages
 from worker.demo.git_server import GitServer
 
@@ -89,16 +90,7 @@ class System:
 
     def payload(self, number: int | str, **changes: Any) -> dict[str, Any]:
         """A payload for question ``number`` of a conversation of its own, asking for a QA page."""
-        return {
-            "taskId": f"query-c{number}-m{number}",
-            "skill": "kb_query",
-            "conversationId": f"c{number}",
-            "messageId": f"m{number}",
-            "question": f"租约到期之后任务 {number} 会怎样？",
-            "answerPolicy": {"writeHighValueAnswerToQa": True},
-            "resultFile": f"results/query-c{number}-m{number}.json",
-            **changes,
-        }
+        return payload(number, **changes)
 
     def drop(self, payload: Mapping[str, Any], folder: str = "payloads") -> Path:
         """Write the payload as the backend does: temporary name, then rename."""

@@ -1,17 +1,26 @@
-"""Fixtures of the git tests: a real server with one repository, a clone of it, and a mirror."""
+"""Fixtures: a Redis server of our own; a git server with one repository, a clone of it, and a mirror."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.git_world import PAGES, REPO, TOKEN
+from worker.adapters.job_store import EmbeddedValkey
 from worker.adapters.kb_git.git import BareRepo, Remote
 from worker.adapters.kb_git.mirror import Mirror
 from worker.clock import SystemClock
 from worker.demo.git_server import GitServer
+
+
+@pytest.fixture(scope="module")
+def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    server = EmbeddedValkey(Path(tmp_path_factory.mktemp("state")), token=secrets.token_hex)
+    yield server.start().url
+    server.stop()
 
 
 @pytest.fixture

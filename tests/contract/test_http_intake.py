@@ -15,7 +15,7 @@ from threading import Event, Thread
 import httpx
 import pytest
 
-from tests.ways_in_world import SECRET, WaysIn, payload, valkey
+from tests.ways_in_world import SECRET, WaysIn, payload
 from worker.intake.http.app import Probe, Probes, Times
 from worker.intake.http.jobs_api import JobsApi
 from worker.intake.http.server import Address, BoundedProtocol, HttpServer, read_address
@@ -48,12 +48,6 @@ class Served:
 
     def raw(self) -> socket.socket:
         return socket.create_connection((self.host, self.port), timeout=10.0)
-
-
-@pytest.fixture(scope="module")
-def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with valkey(Path(tmp_path_factory.mktemp("state"))) as url:
-        yield url
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,15 +10,7 @@ import redis
 
 from tasks.ports import Claim
 from tests.job_store_worlds import MODEL, World, fake_world, server_world
-from worker.adapters.job_store import EmbeddedValkey
 from worker.adapters.job_store.dead_stream import DeadStream
-
-
-@pytest.fixture(scope="module")
-def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    server = EmbeddedValkey(Path(tmp_path_factory.mktemp("state")), token=secrets.token_hex)
-    yield server.start().url
-    server.stop()
 
 
 @pytest.fixture(params=["memory", "server"])

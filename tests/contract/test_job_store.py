@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tasks.ports import Ack, Claim, Failure, Record, Refusal
 from tests.job_store_worlds import MODEL, POLICY, World, fake_world, new_job, server_world
-from worker.adapters.job_store import EmbeddedValkey
 
 REASON = Failure("KB_AUTH", "token refused", "令牌被拒绝")
-
-
-@pytest.fixture(scope="module")
-def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    server = EmbeddedValkey(Path(tmp_path_factory.mktemp("state")), token=secrets.token_hex)
-    yield server.start().url
-    server.stop()
 
 
 @pytest.fixture(params=["memory", "server"])

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
 import time
-from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,20 +13,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tasks.ports import Claim, Failure, Record
 from tests.job_store_worlds import MODEL, World, fake_world, new_job, server_world
-from worker.adapters.job_store import EmbeddedValkey
 
 TASKS = st.sampled_from(["a1", "a2", "a3", "b1", "free"])
 STAGES = st.sampled_from(["prepare", "select", "commit", "publish"])
 ENDPOINTS = st.sampled_from(["", MODEL])
 TIMES = ("created", "deadline", "updated", "lease_until", "parked_until", "enqueued_at", "woken_at", "stage_at",
          "finished", "blocked_until")  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    server = EmbeddedValkey(Path(tmp_path_factory.mktemp("state")), token=secrets.token_hex)
-    yield server.start().url
-    server.stop()
 
 
 class TwoRecords(RuleBasedStateMachine):

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import get_context
-from pathlib import Path
 from queue import Empty, Queue
 from typing import TypeVar
 
@@ -21,17 +20,10 @@ import pytest
 from tasks.errors import StoreUnavailableError
 from tasks.ports import Claim, Failure
 from tests.job_store_worlds import MODEL, POLICY, new_job
-from worker.adapters.job_store import EmbeddedValkey, JobRecords, StorePolicy, open_job_records
+from worker.adapters.job_store import JobRecords, StorePolicy, open_job_records
 
 T = TypeVar("T")
 THREADS = 20
-
-
-@pytest.fixture(scope="module")
-def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    server = EmbeddedValkey(Path(tmp_path_factory.mktemp("state")), token=secrets.token_hex)
-    yield server.start().url
-    server.stop()
 
 
 @pytest.fixture

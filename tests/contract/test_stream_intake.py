@@ -6,7 +6,6 @@ import json
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -16,17 +15,11 @@ import pytest
 from tasks.contract.payload import read_payload
 from tasks.contract.trace import is_fresh
 from tasks.errors import TransientError
-from tests.ways_in_world import SECRET, WaysIn, payload, valkey
+from tests.ways_in_world import SECRET, WaysIn, payload
 from worker.adapters.job_store import EmbeddedValkey
 
 NOW = 0.01
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-
-
-@pytest.fixture(scope="module")
-def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with valkey(Path(tmp_path_factory.mktemp("state"))) as url:
-        yield url
 
 
 @pytest.fixture
