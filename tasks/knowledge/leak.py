@@ -30,12 +30,13 @@ _NICKED = (
 _NO_NAMES = frozenset(
     {"顾客", "任何", "方才", "高手", "白天", "程度", "曾经", "金额", "石头", "江湖", "周围", "周边", "严肃"}
 )
-_TITLED = re.compile(
-    f"[{_SURNAMES}](?:先生|女士|小姐|师傅|老师|医生|大夫|经理|总监|主任|厂长|局长|校长|老板|警官|阿姨|大爷|大妈|大叔|大哥|奶奶|爷爷"
-    "|叔|婶|姨|姐|哥|嫂|工|总|导|队)"
+_TITLES = (
+    "先生|女士|小姐|师傅|老师|医生|大夫|经理|总监|主任|厂长|局长|校长|老板|警官|阿姨|大爷|大妈|大叔|大哥|奶奶|爷爷"
+    "|叔|婶|姨|姐|哥|嫂|工|总|导|队"
 )
+_TITLED = re.compile(f"[{_SURNAMES}](?:{_TITLES})")
 _NICKNAME = re.compile(f"[老小阿][{_NICKED}]|阿[一-鿿](?=[说道问喊笑哭把被对拿给])")
-_FULL_NAME = re.compile(f"(?:[{_SURNAMES}]|欧阳|司马|上官|诸葛|皇甫)([一-鿿]{{2}})")
+_FULL_NAME = re.compile(f"([{_SURNAMES}]|欧阳|司马|上官|诸葛|皇甫)([一-鿿]{{1,2}})")
 _COUNTED = re.compile(
     "(?:[一二两三四五六七八九十几半数整]|\\d+)[个把张条只台部本支瓶杯碗盒袋块根双副件辆封串包盘口扇幅面顶枚颗粒片]"
 )
@@ -96,7 +97,7 @@ def forbidden_in(card: str, labels: CardLabels) -> Forbidden:
     """Names, lines and props that a card tells by its labels, its quotation marks and its speakers."""
     people, things = _parts(labels.values(card, "names")), _parts(labels.values(card, "props"))
     return Forbidden(
-        names=_words([*people, *_given_names(people), *_names(card)], _MIN_NAME),
+        names=_words([*people, *_otherwise_called(people), *_names(card)], _MIN_NAME),
         lines=_lines([*labels.values(card, "lines"), *_QUOTED.findall(card)]),
         props=_words([*things, *_bare_things(things)], _MIN_PROP),
         shingles=_shingles(plain(card)),
@@ -151,9 +152,18 @@ def _names(card: str) -> list[str]:
     return [name for name in found if name not in _NO_NAMES]
 
 
-def _given_names(people: Sequence[str]) -> list[str]:
-    """周铁锅 is still named when a text says 铁锅."""
-    return [found.group(1) for person in people if (found := _FULL_NAME.fullmatch(plain(person)))]
+def _otherwise_called(people: Sequence[str]) -> list[str]:
+    """周铁锅 is still named when a text says 铁锅, 周师傅 or 小周; 贺总 when it says 贺老板."""
+    found = []
+    for person in map(plain, people):
+        if match := _FULL_NAME.fullmatch(person):
+            surname, given = match.groups()
+            found += [
+                given,
+                *(f"{surname}{title}" for title in _TITLES.split("|")),
+                *(f"{n}{surname}" for n in "老小阿"),
+            ]
+    return found
 
 
 def _bare_things(things: Sequence[str]) -> list[str]:
