@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import islice
 
 from markdown_it.token import Token
 
@@ -179,7 +178,8 @@ def _siblings(tokens: list[Token], at: int) -> list[Token]:
     """The blocks after ``tokens[at]`` in the same container, up to a heading that is not below it."""
     own, level = tokens[at], tokens[at].level
     found: list[Token] = []
-    for token in islice(tokens, at + 1, None):
+    for number in range(at + 1, len(tokens)):  # a slice would copy the rest of the text for each heading in it
+        token = tokens[number]
         if token.level < level or len(found) >= _MAX_BLOCKS:
             break
         if token.level == level and token.map and token.nesting >= 0:
