@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -104,8 +105,8 @@ class Service:
 
 
 @contextmanager
-def service(*answers: Said | Callable[[Asked], Said]) -> Iterator[Service]:
-    """An HTTP service that says ``answers`` in turn, the last one again and again."""
+def service(*answers: Said | Callable[[Asked], Said], tls: ssl.SSLContext | None = None) -> Iterator[Service]:
+    """An HTTP(S) service that says ``answers`` in turn, the last one again and again."""
     asked: list[Asked] = []
     waiting = list(answers)
 
@@ -136,11 +137,13 @@ def service(*answers: Said | Callable[[Asked], Said]) -> Iterator[Service]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if tls:  # the handshake belongs to the connection's thread, not to the one that accepts
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     port = server.server_address[1]
     try:
-        yield Service(f"http://127.0.0.1:{port}", port, asked)
+        yield Service(f"{'https' if tls else 'http'}://127.0.0.1:{port}", port, asked)
     finally:
         server.shutdown()
         server.server_close()

@@ -149,7 +149,7 @@ class _Loop:
             elif self._lie:
                 fault = WeknoraFault(Status.BAD_RESPONSE, f"the MCP server {self._lie}")
             else:
-                fault = WeknoraFault(Status.UNAVAILABLE, f"no MCP session ({type(error).__name__})")
+                fault = WeknoraFault(Status.UNAVAILABLE, f"no MCP session: {_reason(error)}")
         if fault is not None and not ready.done():
             ready.set_exception(fault)
 
@@ -191,3 +191,12 @@ class _Loop:
             asyncio.run_coroutine_threadsafe(self._drop(), self.loop).result(2 * _GRACE_S)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(_GRACE_S)
+
+
+def _reason(error: BaseException) -> str:
+    """What went wrong at the bottom of the SDK's groups, in a word that holds nothing a server wrote."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if "certificate" in str(error).lower():
+        return "its certificate is not trusted; SSL_CERT_FILE may name an authority of your own"
+    return type(error).__name__
