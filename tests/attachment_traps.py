@@ -93,3 +93,28 @@ def doc_with_rows(rows: list[list[str]], after: str, *, narrow: str = "") -> byt
     struct.pack_into("<II", main, 0x1A2, 0, len(clx))
     struct.pack_into("<II", main, 0x102, len(clx), len(properties))
     return ole({"WordDocument": bytes(main), "0Table": clx + properties})
+
+
+def doc_with_unshown(*parts: tuple[str, int]) -> bytes:
+    """A Word 97 document of runs, each with the code of a property that is set for it, or 0."""
+    start = 0x400
+    raw = "".join(text for text, _ in parts).encode("utf-16-le")
+    main = bytearray(start) + raw
+    struct.pack_into("<HH", main, 0, 0xA5EC, 0x00C1)
+    ends = [start]
+    for text, _ in parts:
+        ends.append(ends[-1] + 2 * len(text))
+    struct.pack_into(f"<{len(ends)}I", main, 0x200, *ends)
+    for index, (_, code) in enumerate(parts):
+        at = 0x100 + 16 * index
+        if code:  # a colour (2 bytes) and a font list (counted) before it must be stepped over
+            properties = struct.pack("<HHHBBHB", 0x4A43, 22, 0xCA89, 1, 9, code, 1)
+            main[0x200 + 4 * len(ends) + index] = at // 2
+            main[0x200 + at : 0x200 + at + 1 + len(properties)] = bytes([len(properties)]) + properties
+    main[0x3FF] = len(parts)
+    piece = struct.pack("<II", 0, len(raw) // 2) + struct.pack("<HIH", 0, start, 0)
+    clx = b"\x02" + struct.pack("<I", len(piece)) + piece
+    plc = struct.pack("<III", start, ends[-1], 1)
+    struct.pack_into("<II", main, 0x1A2, 0, len(clx))
+    struct.pack_into("<II", main, 0xFA, len(clx), len(plc))
+    return ole({"WordDocument": bytes(main), "0Table": clx + plc})

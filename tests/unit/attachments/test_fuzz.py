@@ -20,7 +20,7 @@ from tests.attachment_files import (
     xlsx,
     zipped,
 )
-from tests.attachment_traps import doc_with_rows, excel4, excel95, pdf_of
+from tests.attachment_traps import doc_with_rows, doc_with_unshown, excel4, excel95, pdf_of
 from tests.unit.attachments.reading import answer
 from tests.unit.attachments.test_decode import SIMPLIFIED, TRADITIONAL
 from worker.adapters.attachments.faults import CODES
@@ -42,6 +42,7 @@ SEEDS: dict[str, bytes] = {
     "a.zip": zipped({"文档.txt": "x", "b/c.txt": "y"}),
     "a.doc": doc(SIMPLIFIED),
     "table.doc": doc_with_rows([["甲", "乙"], ["丙", ""]], SIMPLIFIED),
+    "changes.doc": doc_with_unshown((SIMPLIFIED, 0), ("甲", 0x0800), ("乙", 0x083C)),
     "b.doc": word95(SIMPLIFIED, "gb18030"),
     "a.ppt": ppt(SIMPLIFIED, TRADITIONAL),
     "a.msg": msg("主题", SIMPLIFIED, attached="a.docx"),

@@ -257,6 +257,12 @@ class TestOpenDocument:
         )
         assert text_of(opendocument("text", content)) == "标题\n甲  乙\t丙\n格 |"
 
+    def test_comments_follow_the_text_and_line_ends_of_the_file_are_blanks(self) -> None:
+        who = "<dc:creator>甲</dc:creator><dc:date>2024</dc:date>"
+        comment = f"<office:annotation>{who}\n <text:p>批注</text:p></office:annotation>"
+        content = f"<text:p>前{comment}后\n   半 <text:date>五月</text:date></text:p><text:p>次段</text:p>"
+        assert text_of(opendocument("text", content)) == "前后 半 五月\n次段\n\n批注"
+
     def test_a_sheet_with_a_million_repeated_rows_and_two_tables(self) -> None:
         row = "<table:table-row {}><table:table-cell {}><text:p>{}</text:p></table:table-cell></table:table-row>"
         thrice = 'table:number-columns-repeated="3"'

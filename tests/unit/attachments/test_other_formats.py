@@ -8,7 +8,7 @@ import json
 import pytest
 
 from tests.attachment_files import doc, msg, ole, pdf, ppt, word95, zipped
-from tests.attachment_traps import doc_with_rows
+from tests.attachment_traps import doc_with_rows, doc_with_unshown
 from tests.unit.attachments.reading import answer, fault_of, meta_of, text_of
 from tests.unit.attachments.test_decode import SIMPLIFIED, TRADITIONAL
 from worker.adapters.attachments.formats.rtf import unpacked
@@ -26,6 +26,11 @@ class TestOldOffice:
         rows = [["服务", "", "负责人"], ["检索服务", "一组", ""]]
         shown = [line.strip("\t") for line in text_of(doc_with_rows(rows, "表后", narrow=narrow)).split("\n")]
         assert shown == ["服务\t\t负责人", "检索服务\t一组", "表后"]
+
+    def test_what_was_deleted_with_changes_tracked_or_is_hidden_is_not_shown(self) -> None:
+        deleted, hidden, bold = 0x0800, 0x083C, 0x0835
+        file = doc_with_unshown(("甲", 0), ("删去", deleted), ("乙", bold), ("隐藏", hidden), ("丙", 0))
+        assert text_of(file) == "甲乙丙"
 
     def test_a_typographic_sign_in_an_english_document_stays(self) -> None:
         assert text_of(doc("That’s it, isn’t it?", narrow="cp1252")) == "That’s it, isn’t it?"

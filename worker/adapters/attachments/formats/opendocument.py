@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import BinaryIO
 
@@ -11,6 +12,9 @@ from worker.adapters.attachments.formats.tables import read_sheets, row_text
 from worker.adapters.attachments.formats.xml_stream import Attributes, local, parse
 
 _SKIPPED = frozenset({"tracked-changes", "forms", "binary-data", "ruby-text", "scripts", "desc", "page-number"})
+_WHO_AND_WHEN = frozenset({"dc:creator", "dc:date", "meta:creator-initials", "loext:sender-initials"})
+"""Of a comment; a date field of the text is a ``text:date``."""
+_SPACE = re.compile(r"[ \t\r\n]+")
 _MAX_REPEAT = 64
 _MAX_BLANKS = 100
 
@@ -37,6 +41,8 @@ def read_content(content: Iterable[bytes], sink: Sink, kind: str) -> None:
     parse(content, body.start, body.end, body.data)
     if body.pages:
         sink.meta["slideCount"] = body.pages
+    if body.comments:
+        sink.write("\n" + "".join(body.comments))
 
 
 class _Body:
@@ -50,13 +56,16 @@ class _Body:
         self._inside = 0
         self._only_inside = only_inside
         self.pages = 0
+        self.comments: list[str] = []  # they stand in the middle of a sentence, and are shown behind it all
+        self._in_comment = 0
         self._mark = ""  # a page's number, written with its first text: alone it is none
 
     def start(self, tag: str, attrs: Attributes) -> None:
         name = local(tag)
-        if self._skip or name in _SKIPPED:
+        if self._skip or name in _SKIPPED or tag in _WHO_AND_WHEN:
             self._skip += 1
             return
+        self._in_comment += name == "annotation"
         if name in self._only_inside:
             self._inside += 1
         if name in ("p", "h"):
@@ -76,9 +85,10 @@ class _Body:
         name = local(tag)
         if name in self._only_inside:
             self._inside -= 1
+        self._in_comment -= name == "annotation"
         if name in ("p", "h"):
             self._paragraphs -= 1
-            self._sink.write(" " if self._cells else "\n")
+            self._write(" " if self._cells else "\n")
         elif name == "table-cell":
             self._cells -= 1
             self._sink.write("| ")
@@ -90,6 +100,13 @@ class _Body:
             if self._mark and text.strip():
                 self._sink.write(self._mark)
                 self._mark = ""
+            self._write(_SPACE.sub(" ", text))  # more of it says nothing: ODF 1.3 part 3, 6.1.2
+
+    def _write(self, text: str) -> None:
+        if self._in_comment:
+            begins = not self.comments or self.comments[-1].endswith("\n")
+            self.comments.append(text.lstrip(" ") if begins else text)
+        else:
             self._sink.write(text)
 
 

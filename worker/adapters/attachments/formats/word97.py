@@ -11,7 +11,7 @@ import olefile
 from worker.adapters.attachments.formats.decode import decode
 from worker.adapters.attachments.formats.ole import stream
 from worker.adapters.attachments.formats.sink import FormatError, Sink, check_time
-from worker.adapters.attachments.formats.word97_rows import row_ends
+from worker.adapters.attachments.formats.word97_marks import row_ends, unshown
 
 _ENCRYPTED = 0x0100
 _TABLE_1 = 0x0200
@@ -40,7 +40,7 @@ def read(container: olefile.OleFileIO, sink: Sink) -> None:
     if version >= _WORD_97 and len(main) >= 0x1AA:
         names = ("1Table", "0Table") if flags & _TABLE_1 else ("0Table", "1Table")
         table = stream(container, names[0]) or stream(container, names[1])
-        pieces = _pieces_97(main, table, row_ends(main, table))
+        pieces = _pieces_97(main, table)
     else:
         pieces = _pieces_95(main, flags)
     text = "".join(_limited(pieces, sink.limit * 4))
@@ -68,29 +68,38 @@ def _limited(pieces: Iterator[str], limit: int) -> Iterator[str]:
             return
 
 
-def _pieces_97(main: bytes, table: bytes, rows: frozenset[int]) -> Iterator[str]:
+def _pieces_97(main: bytes, table: bytes) -> Iterator[str]:
+    rows, gaps = row_ends(main, table), unshown(main, table)
     start, length = struct.unpack_from("<II", main, 0x1A2)
     clx = table[start : start + length]
     pieces = list(_piece_table(clx))
     narrow = b"".join(main[fc // 2 : fc // 2 + count] for fc, count, is_narrow in pieces if is_narrow)
     codec = _narrow_codec(narrow)
     for fc, count, is_narrow in pieces:
-        if is_narrow:
-            yield _with_rows(main[fc // 2 : fc // 2 + count], fc // 2, _CELL_END, rows).decode(codec, "ignore")
-        else:
-            yield _with_rows(main[fc : fc + 2 * count], fc, _WIDE_CELL_END, rows).decode("utf-16-le", "ignore")
+        start, size = (fc // 2, count) if is_narrow else (fc, 2 * count)
+        raw = _with_rows(main[start : start + size], start, _CELL_END if is_narrow else _WIDE_CELL_END, rows)
+        yield _without(raw, start, gaps).decode(codec if is_narrow else "utf-16-le", "ignore")
 
 
-def _with_rows(raw: bytes, fc: int, mark: bytes, rows: frozenset[int]) -> bytes:
+def _with_rows(raw: bytes, start: int, mark: bytes, rows: frozenset[int]) -> bytes:
     """The text with the marks that end a row as line ends: they are written like those that end a cell."""
     if not rows or mark not in raw:
         return raw
     text = bytearray(raw)
     for end in rows:
-        at = end - fc - len(mark)
+        at = end - start - len(mark)
         if at >= 0 and text[at : at + len(mark)] == mark:
             text[at] = 0x0D
     return bytes(text)
+
+
+def _without(raw: bytes, start: int, gaps: list[tuple[int, int]]) -> bytes:
+    kept, at = b"", 0
+    for begin, end in gaps:
+        if begin - start >= at:
+            kept += raw[at : begin - start]
+            at = end - start
+    return kept + raw[at:] if at else raw
 
 
 def _piece_table(clx: bytes) -> Iterator[tuple[int, int, bool]]:
