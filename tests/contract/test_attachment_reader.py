@@ -128,6 +128,7 @@ class TestFilesFromOutside:
         assert view.text_preview == "季度报告\n销售额上升"
         assert view.metadata["detectedType"] == "docx"
         assert view.metadata["charsRead"] == len(view.text_preview)
+        assert view.metadata["truncated"] is False
 
     def test_paths_that_lead_outside_are_not_read(self, share: Path, reader: AttachmentReader, tmp_path: Path) -> None:
         (share / "link.txt").symlink_to(tmp_path / "secret.txt")

@@ -195,7 +195,11 @@ def _view(read: _Read, share: int, *, pictures_are_read: bool) -> AttachmentView
         "elapsedMs": read.elapsed_ms,
     }
     if not code:
-        metadata |= {"charsRead": len(answer.text), "truncatedAt": len(text) if truncated else None}
+        metadata |= {
+            "charsRead": len(answer.text),
+            "truncated": truncated,
+            "truncatedAt": len(text) if truncated else None,
+        }
     return AttachmentView(
         attachment_id=read.ref.attachment_id,
         file_name=read.ref.file_name,
