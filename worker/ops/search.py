@@ -23,27 +23,32 @@ def search(settings: Settings, text: str, limit: int, *, as_json: bool) -> int:
     found = snapshot.explain(text, limit)
     hits = [
         {
-            "path": facts.path,
-            "title": facts.title,
-            "type": facts.type,
-            "score": score,
-            "fields": {FIELD_NAMES.get(name, name): gain for name, gain in fields.items()},
+            "path": hit.facts.path,
+            "title": hit.facts.title,
+            "type": hit.facts.type,
+            "score": hit.score,
+            "places": dict(hit.places),
+            "fields": {FIELD_NAMES.get(name, name): gain for name, gain in hit.fields.items()},
         }
-        for facts, score, fields in found.hits
+        for hit in found.hits
     ]
     shop.kb.close()
     if as_json:
         facts = {"repo": str(repo), "commit": snapshot.commit, "pages": snapshot.page_count}
         asked = {"terms": {term: round(worth, 3) for term, worth in found.terms.items()}, "versions": found.versions}
+        asked["legs"] = dict(found.legs)
         click.echo(json.dumps({**facts, **asked, "hits": hits}, ensure_ascii=False, indent=2))
         return 0 if hits else 1
     click.echo(f"{repo} at {snapshot.commit[:12]}, {snapshot.page_count} pages")
     click.echo("asked for: " + "  ".join(f"{term} {worth:.1f}" for term, worth in list(found.terms.items())[:20]))
     if found.versions:
         click.echo("versions:  " + ", ".join(found.versions))
-    for number, hit in enumerate(hits, start=1):
-        click.echo(f"{number:3}  {hit['score']:8.2f}  {hit['path']}  {hit['title']}")
-        click.echo(" " * 15 + "  ".join(f"{name} {gain}" for name, gain in dict(hit["fields"]).items()))  # type: ignore[call-overload]
+    click.echo("legs:      " + "  ".join(f"{leg} {count}" for leg, count in found.legs.items()))
+    for number, reason in enumerate(found.hits, start=1):
+        click.echo(f"{number:3}  {reason.score:8.2f}  {reason.facts.path}  {reason.facts.title}")
+        places = "  ".join(f"{leg} #{place}" for leg, place in reason.places.items())
+        gains = "  ".join(f"{FIELD_NAMES.get(name, name)} {gain}" for name, gain in reason.fields.items())
+        click.echo(f"{' ' * 15}{places}" + (f"  ({gains})" if gains else ""))
     return 0 if hits else 1
 
 

@@ -1,4 +1,4 @@
-"""The second leg: vectors by blob, appended once, nearest first; and rankings made one."""
+"""The second leg: vectors of passages by blob, appended once, nearest first; and rankings made one."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from worker.adapters.kb_git.dense import SIZE, Vectors, page_gist
+from worker.adapters.kb_git.dense import SIZE, Vectors
 from worker.adapters.kb_git.mirror import FileLock
 from worker.adapters.kb_git.page_index import Found
+from worker.adapters.kb_git.passages import page_passages
 from worker.adapters.kb_git.ranking import fused
 from worker.clock import SystemClock
 
@@ -36,40 +37,88 @@ def open_vectors(folder: Path, encoder: LetterEncoder) -> Vectors:
     return Vectors(folder, encoder, FileLock(folder / "lock", SystemClock(), 0.0))
 
 
-def test_vectors_are_made_once_for_a_blob_and_found_by_nearness(tmp_path: Path) -> None:
+def ids(*letters: str) -> list[str]:
+    return [letter * 40 for letter in letters]
+
+
+def test_vectors_are_made_once_for_a_blob_and_found_by_its_nearest_passage(tmp_path: Path) -> None:
     pytest.importorskip("numpy", reason="the extra `dense` is not installed")
     encoder = LetterEncoder()
     vectors = open_vectors(tmp_path / "v", encoder)
-    texts = {"1" * 40: "aaab", "2" * 40: "bbbb", "3" * 40: "cccc"}
-    wanted = [(blob, lambda text=text: text) for blob, text in texts.items()]
-    assert vectors.nearest("a", 2) == []
+    texts = {"1": ["aaab", "xyz"], "2": ["qqqq", "bbbb"], "3": ["cccc"]}
+    wanted = [(name * 40, lambda passages=passages: passages) for name, passages in texts.items()]
+    assert vectors.nearest(["a"], 2) == []
     assert vectors.fill(wanted) == 3
     assert open_vectors(tmp_path / "v", encoder).fill(wanted) == 0
     assert encoder.asked.count("bbbb") == 1
-    assert open_vectors(tmp_path / "v", encoder).nearest("b", 2) == ["2" * 40, "1" * 40]
+    again = open_vectors(tmp_path / "v", encoder)
+    assert again.count() == 3
+    assert again.known() == set(ids("1", "2", "3"))
+    assert again.nearest(["b"], 2) == ids("2", "1")
+    assert set(again.nearest(["c", "q"], 2)) == set(ids("3", "2"))  # near to either of two ways to ask
 
 
-@pytest.mark.parametrize(("name", "keep"), [("vectors", SIZE + 10), ("blobs", 50)])
-def test_a_killed_filler_leaves_only_whole_rows(tmp_path: Path, name: str, keep: int) -> None:
+def test_among_very_many_passages_the_nearest_is_still_found(tmp_path: Path) -> None:
+    np = pytest.importorskip("numpy", reason="the extra `dense` is not installed")
+    chance = np.random.default_rng(7)
+
+    class Directions:
+        def encode(self, texts: list[str]) -> Any:
+            return np.stack([places[text] for text in texts])
+
+    names = [f"{number:040x}" for number in range(2_100)]
+    places = {f"{name}.{part}": chance.standard_normal(SIZE) for name in names for part in range(16)}
+    places = {text: place / np.linalg.norm(place) for text, place in places.items()}
+    vectors = Vectors(tmp_path / "v", Directions(), FileLock(tmp_path / "v" / "lock", SystemClock(), 0.0))
+    vectors.fill([(name, lambda name=name: [f"{name}.{part}" for part in range(16)]) for name in names])
+    for name in names[::300]:
+        noisy = places[f"{name}.3"] + 0.03 * chance.standard_normal(SIZE)
+        places["asked"] = noisy / np.linalg.norm(noisy)
+        assert vectors.nearest(["asked"], 5)[0] == name
+
+
+@pytest.mark.parametrize(("name", "keep"), [("vectors", SIZE * 5 + 10), ("blobs", 41 * 5 + 9), ("signs", 64 * 5)])
+def test_a_killed_filler_leaves_only_whole_pages(tmp_path: Path, name: str, keep: int) -> None:
     pytest.importorskip("numpy", reason="the extra `dense` is not installed")
     encoder, folder = LetterEncoder(), tmp_path / "v"
-    wanted = [(str(number) * 40, lambda number=number: "abcd"[number] * 3) for number in range(4)]
+    wanted = [(letter * 40, lambda letter=letter: [letter * 3, letter + "z"]) for letter in "abcd"]
     open_vectors(folder, encoder).fill(wanted)
     with (folder / name).open("r+b") as file:
         file.truncate(keep)
-    assert open_vectors(folder, encoder).fill(wanted) == 3
+    assert open_vectors(folder, encoder).fill(wanted) == 2  # c, of which half was there, and d
     again = open_vectors(folder, encoder)
-    assert [again.nearest("abcd"[number], 1) for number in range(4)] == [[str(number) * 40] for number in range(4)]
+    assert [again.nearest([letter], 1) for letter in "abcd"] == [ids(letter) for letter in "abcd"]
 
 
-def test_the_gist_is_title_and_prose() -> None:
+def test_who_fills_tells_when_nothing_is_missing(tmp_path: Path) -> None:
+    pytest.importorskip("numpy", reason="the extra `dense` is not installed")
+    vectors, told = open_vectors(tmp_path / "v", LetterEncoder()), []
+    vectors.fill_later(lambda: [("1" * 40, lambda: ["aa"])], lambda: told.append("whole"))
+    vectors.wait_until_filled(20.0)
+    assert told == ["whole"]
+    with FileLock(tmp_path / "v" / "lock", SystemClock(), 0.0).held() as is_ours:
+        assert is_ours
+        assert open_vectors(tmp_path / "v", LetterEncoder()).fill([]) is None
+
+
+def test_passages_are_prose_behind_the_title_in_windows() -> None:
     body = "# 标题 {#anchor}\n\n```js\nconst x = 1\n```\n\n正文 **重点** [链接](https://x.invalid/a)。\n"
-    assert page_gist("题", body) == "题。标题 正文 重点 [链接 。"
+    assert page_passages("题", body) == ["题。标题： 正文 重点 [链接 。"]
+    long = page_passages("题", "字" * 1_000 + "\n\n末尾")
+    assert [len(passage) for passage in long] == [352, 352, 305]
+    assert long[-1].endswith("末尾")
+    assert page_passages("题", "") == ["题。"]
+    assert len(page_passages("题", "句子。\n" * 100_000)) == 16
+
+
+def found(*paths: str) -> list[Found]:
+    return [Found(1.0, None, {"facts": {"path": path}}) for path in paths]  # type: ignore[arg-type]
 
 
 def test_pages_that_both_legs_name_come_first() -> None:
-    def found(*paths: str) -> list[Found]:
-        return [Found(1.0, None, {"facts": {"path": path}}) for path in paths]  # type: ignore[arg-type]
+    assert [hit.path for hit in fused(found("a", "b", "c"), found("c", "d"), 3)] == ["c", "a", "b"]
+    assert fused([], [], 3) == []
 
-    assert [hit.path for hit in fused([found("a", "b", "c"), found("c", "d")], 3)] == ["c", "a", "b"]
-    assert fused([[], []], 3) == []
+
+def test_the_text_leg_weighs_more() -> None:
+    assert [hit.path for hit in fused(found("text"), found("dense"), 2)] == ["text", "dense"]

@@ -19,7 +19,7 @@ from tasks.contract.pages import PageFacts
 from tasks.contract.shape import JsonObject
 from worker.adapters.kb_git.page_index import BrokenIndexError, PageIndex
 
-SCHEMA = 3
+SCHEMA = 4
 """To be raised whenever terms, fields or files change: older generations are then built anew."""
 
 MANIFEST, PAGES = "generation.json", "pages"

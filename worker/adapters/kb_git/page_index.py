@@ -18,9 +18,10 @@ import tantivy
 from tasks.contract.pages import PageFacts
 from tasks.contract.shape import Note
 from tasks.kb.headings import headings
-from worker.adapters.kb_git.terms import family, terms_of, versions_of
+from worker.adapters.kb_git.terms import characters_of, family, terms_of, versions_of
 
 TEXT_FIELDS = ("body", "title", "keywords", "headings", "place")
+CHARACTERS = "characters"
 ANY_VERSION = "any"
 
 _HEAP_BYTES = 48 << 20
@@ -83,6 +84,7 @@ def _schema() -> tantivy.Schema:
     builder.add_text_field("path", tokenizer_name="raw", index_option=_BASIC)
     builder.add_text_field("blob", tokenizer_name="raw", index_option=_BASIC)
     builder.add_text_field("version", tokenizer_name="whitespace", index_option=_BASIC)
+    builder.add_text_field(CHARACTERS, tokenizer_name="whitespace", index_option=_BASIC)
     for name in TEXT_FIELDS:
         builder.add_text_field(name, tokenizer_name="whitespace", index_option=_FREQ)
     builder.add_bytes_field("page", stored=True)
@@ -114,6 +116,15 @@ class PageIndex:
         """Pages with ``term`` in ``field``."""
         option = _FREQ if field in TEXT_FIELDS else _BASIC
         return tantivy.Query.term_query(self.schema, field, term, option)
+
+    def similar(self, field: str, term: str, distance: int) -> tantivy.Query:
+        """Pages with a word in ``field`` that is at most ``distance`` letters away; swapped neighbours count as one."""
+        return tantivy.Query.fuzzy_term_query(self.schema, field, term, distance, transposition_cost_one=True)
+
+    def count(self, query: tantivy.Query) -> int:
+        """How many pages match."""
+        with guarded(self._folder):
+            return int(self._searcher.search(query, 1, count=True).count or 0)  # type: ignore[attr-defined]  # the stub lacks it
 
     def search(self, query: tantivy.Query, limit: int) -> list[Found]:
         """The best pages, best first; equal ones by path."""
@@ -179,6 +190,7 @@ class PageIndexWriter:
         document.add_text("keywords", _joined(facts.keywords))
         document.add_text("headings", _joined(heading.text for heading in headings(body)))
         document.add_text("place", _joined([facts.path.removesuffix(".md")]))
+        document.add_text(CHARACTERS, " ".join(sorted(characters_of("\n".join([facts.title, *facts.keywords, body])))))
         labels = [facts.title, *map(str, facts.project_ids), *facts.keywords]
         if versions := versions_of(facts.path, labels):
             document.add_text("version", " ".join([ANY_VERSION, *sorted(versions)]))

@@ -1,9 +1,9 @@
-"""The piece of a page that answers best, for previews; must not rank pages."""
+"""Pieces of a page: the one that answers best, for previews, and those that get a vector; must not rank pages."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 MAX_PASSAGE = 1_200
@@ -11,6 +11,14 @@ MAX_PASSAGE = 1_200
 _MIN_PASSAGE = 400
 _TELLING_TERMS = 12
 _LINE = re.compile(r"[^\n]*\n|[^\n]+\Z")
+
+_WINDOW = 350
+_MOST_WINDOWS = 16
+_MOST_READ = 40_000
+_FENCE = re.compile(r"`{3,}|~{3,}")
+_HEADING = re.compile(r"#{1,6}[ \t]+(.*)")
+_MARKS = re.compile(r"<[^<>]{1,200}>|\{#[^{}]*\}|[`*#>|]+|\]\([^()\s]*\)")
+_SPACE = re.compile(r"\s+")
 
 
 def best_passage(body: str, worth: Mapping[str, float]) -> str:
@@ -41,3 +49,34 @@ def _borders(body: str) -> tuple[int, ...]:
         while end - starts[-1] > MAX_PASSAGE:  # one line longer than a passage
             starts.append(starts[-1] + MAX_PASSAGE)
     return (*starts, len(body)) if body else (0, 0)
+
+
+def page_passages(title: str, body: str) -> list[str]:
+    """The prose of a page in windows of about 350 characters, each behind the title: one vector each.
+
+    At most 16, from the beginning; code is left out. Measured: whole pages as one vector find a third less.
+    """
+    windows = [""]
+    for text in _prose(body[:_MOST_READ]):
+        for at in range(0, len(text), _WINDOW):
+            piece = text[at : at + _WINDOW]
+            if windows[-1] and len(windows[-1]) + len(piece) > _WINDOW:
+                windows.append("")
+            windows[-1] = f"{windows[-1]} {piece}".lstrip()
+        if len(windows) > _MOST_WINDOWS:
+            break
+    return [f"{title}。{window}" for window in windows[:_MOST_WINDOWS]]
+
+
+def _prose(body: str) -> Iterator[str]:
+    """Lines without code and marks; a heading ends in a colon."""
+    fence = ""
+    for line in body.splitlines():
+        stripped = line.strip()
+        if mark := _FENCE.match(stripped):
+            fence = "" if fence and stripped.startswith(fence) else fence or mark[0]
+        elif not fence:
+            heading = _HEADING.match(stripped)
+            text = _SPACE.sub(" ", _MARKS.sub(" ", heading[1] if heading else stripped)).strip()
+            if text:
+                yield f"{text}：" if heading else text

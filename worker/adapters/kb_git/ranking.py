@@ -1,7 +1,8 @@
 """Which pages answer a question best: field weights, versions, passages; must not read files or git.
 
 A term counts by BM25 in the body and adds a fixed boost for each other field that holds it, both times its rarity: a
-page about the thing comes before one that mentions it often.
+page about the thing comes before one that mentions it often. Single Chinese characters count a little, so that other
+words for the same thing find it, too.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from dataclasses import dataclass, field
 
 import tantivy
 
-from worker.adapters.kb_git.page_index import ANY_VERSION, Found, PageIndex
-from worker.adapters.kb_git.terms import Words, question_terms, shortened, versions_asked
+from worker.adapters.kb_git.page_index import ANY_VERSION, CHARACTERS, TEXT_FIELDS, Found, PageIndex
+from worker.adapters.kb_git.terms import Words, question_characters, question_terms, shortened, versions_asked
 
 BOOSTS: Mapping[str, float] = {"title": 2.0, "keywords": 0.7, "headings": 0.6, "place": 0.6}
 
@@ -21,8 +22,11 @@ _OTHER_VERSION = 0.6
 _NO_VERSION = 0.85
 _OLDER_VERSION = 0.9
 _SPARE = 4
-_FUSION = 60
 _MANY_PAGES, _MOST_TELLING = 20_000, 12
+# Chosen on the tuned-on half of tests/bench/recall.py.
+_CHARACTER = 0.45
+_FUSION, _NEAR = 10, 0.7
+_MISSPELT, _LONG_WORD, _MOST_MISSPELT = 0.5, 5, 3
 
 
 @dataclass(frozen=True)
@@ -36,28 +40,59 @@ class Query:
 
 def understand(index: PageIndex, question: str, history: Sequence[str] = (), words: Words | None = None) -> Query:
     """What ``question`` asks of this index."""
-    worth: dict[str, float] = {}
-    clauses: dict[str, list[tantivy.Query]] = {"body": [], **{name: [] for name in BOOSTS}}
-    known: dict[str, dict[str, int]] = {}
     weights = question_terms(question, history, words)
+    known: dict[str, dict[str, int]] = {}
+    worth: dict[str, float] = {}
     for term, weight in weights.items():
-        counts = {name: index.frequency(name, term) for name in clauses}
-        if pages := min(max(counts.values()), index.size):
+        counts = {name: index.frequency(name, term) for name in TEXT_FIELDS}
+        if pages := max(counts.values()):
             known[term] = counts
-            worth[term] = weight * math.log(1 + (index.size - pages + 0.5) / (pages + 0.5))
+            worth[term] = weight * _rarity(index, pages)
     if index.size > _MANY_PAGES:  # there the common terms cost most and tell least
         worth = dict(sorted(worth.items(), key=lambda item: -item[1])[:_MOST_TELLING])
-    for term, value in worth.items():
-        for name, count in known[term].items():
-            if count and name == "body":
-                clauses[name].append(tantivy.Query.boost_query(index.term(name, term), weights[term]))
-            elif count:
-                clauses[name].append(tantivy.Query.const_score_query(index.term(name, term), value * BOOSTS[name]))
+    fields = {name: _clauses(index, name, weights, worth, known) for name in TEXT_FIELDS}
+    fields["similar"] = _misspelt(index, [term for term in question_terms(question) if term not in known])
+    if index.size <= _MANY_PAGES:
+        fields[CHARACTERS] = [
+            tantivy.Query.boost_query(index.term(CHARACTERS, char), _CHARACTER)
+            for char in sorted(question_characters(question, history))
+        ]
     asked = [
         next((v for v in shortened(version) if index.frequency("version", v)), "")
         for version in versions_asked(question)
     ]
-    return Query(worth, [version for version in asked if version], {k: _any(v) for k, v in clauses.items() if v})
+    return Query(worth, [version for version in asked if version], {k: _any(v) for k, v in fields.items() if v})
+
+
+def _clauses(
+    index: PageIndex,
+    name: str,
+    weights: Mapping[str, float],
+    worth: Mapping[str, float],
+    known: Mapping[str, Mapping[str, int]],
+) -> list[tantivy.Query]:
+    """What one field adds for each term that it holds somewhere."""
+    terms = [term for term in worth if known[term][name]]
+    if name == "body":
+        return [tantivy.Query.boost_query(index.term(name, term), weights[term]) for term in terms]
+    return [tantivy.Query.const_score_query(index.term(name, term), worth[term] * BOOSTS[name]) for term in terms]
+
+
+def _misspelt(index: PageIndex, unknown: Sequence[str]) -> list[tantivy.Query]:
+    """Pages with words that a word of the question, found nowhere, may have been meant for."""
+    clauses = []
+    words = [term for term in unknown if term.isascii() and term.isalpha() and len(term) >= _LONG_WORD]
+    for word in words[:_MOST_MISSPELT]:
+        meant = index.similar("body", word, 2 if len(word) >= 2 * _LONG_WORD else 1)
+        if pages := index.count(meant):
+            clauses.append(tantivy.Query.const_score_query(meant, _MISSPELT * _rarity(index, pages)))
+    return clauses
+
+
+def _rarity(index: PageIndex, pages: int) -> float:
+    """What a word tells that so many pages hold (BM25's inverse document frequency)."""
+    pages = min(pages, index.size)
+    return math.log(1 + (index.size - pages + 0.5) / (pages + 0.5))
 
 
 def rank(index: PageIndex, query: Query, limit: int) -> list[Found]:
@@ -84,13 +119,13 @@ def rank(index: PageIndex, query: Query, limit: int) -> list[Found]:
     return _sorted(found)[:limit]
 
 
-def fused(legs: Sequence[Sequence[Found]], limit: int) -> list[Found]:
-    """Several rankings as one, by reciprocal rank (Cormack et al., SIGIR 2009): scores need no common scale."""
+def fused(text: Sequence[Found], near: Sequence[Found], limit: int) -> list[Found]:
+    """Both rankings as one, by reciprocal rank (Cormack et al., SIGIR 2009): scores need no common scale."""
     scores: dict[str, float] = {}
     pages: dict[str, Found] = {}
-    for leg in legs:
+    for leg, weight in ((text, 1.0), (near, _NEAR)):
         for place, hit in enumerate(leg):
-            scores[hit.path] = scores.get(hit.path, 0.0) + 1.0 / (_FUSION + place)
+            scores[hit.path] = scores.get(hit.path, 0.0) + weight / (_FUSION + place)
             pages.setdefault(hit.path, hit)
     best = sorted(scores, key=lambda path: (-scores[path], path))[:limit]
     return [Found(100.0 * scores[path], pages[path].address, pages[path].stored) for path in best]

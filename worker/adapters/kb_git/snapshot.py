@@ -20,14 +20,14 @@ from tasks.kb.page import page_body
 from tasks.ports import RankedPage, RepoRef
 from worker.adapters.kb_git import ranking
 from worker.adapters.kb_git.content import decoded, page_text, read_blobs
-from worker.adapters.kb_git.dense import ENOUGH, Encoder, Vectors, page_gist
+from worker.adapters.kb_git.dense import ENOUGH, Encoder, Vectors
 from worker.adapters.kb_git.generation import Generation
 from worker.adapters.kb_git.git import NULL_ID, check_hex
 from worker.adapters.kb_git.index_store import IndexStore
 from worker.adapters.kb_git.mirror import FileLock, Mirror, Mirrors
-from worker.adapters.kb_git.page_index import BrokenIndexError, Found, IndexedPage
-from worker.adapters.kb_git.passages import best_passage
-from worker.adapters.kb_git.terms import Words
+from worker.adapters.kb_git.page_index import ANY_VERSION, BrokenIndexError, Found, IndexedPage
+from worker.adapters.kb_git.passages import best_passage, page_passages
+from worker.adapters.kb_git.terms import Words, is_follow_up
 
 T = TypeVar("T")
 
@@ -40,11 +40,38 @@ _FACTS = 2_000
 
 @dataclass(frozen=True)
 class Explanation:
-    """``terms``: what the question was taken for, with what each tells · ``hits``: page, score, gain of each field."""
+    """``terms``: what the question was taken for, with what each tells · ``legs``: how many pages each leg named."""
 
     terms: Mapping[str, float]
     versions: Sequence[str]
-    hits: Sequence[tuple[PageFacts, float, Mapping[str, float]]]
+    legs: Mapping[str, int]
+    hits: Sequence[Reason]
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a page stands where it stands.
+
+    ``places``: its place in each leg that named it, from 1 · ``fields``: what each field gave it in the text leg.
+    """
+
+    facts: PageFacts
+    score: float
+    places: Mapping[str, int]
+    fields: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Legs:
+    """The rankings that a question got. ``near`` is empty without an encoder or vectors."""
+
+    query: ranking.Query
+    text: list[Found]
+    near: list[Found]
+
+    def together(self, limit: int) -> list[Found]:
+        """One ranking."""
+        return ranking.fused(self.text, self.near, limit) if self.near else self.text[:limit]
 
 
 class GitKbReader:
@@ -160,32 +187,41 @@ class GitSnapshot:
         self, question: str, limit: int, history: Sequence[str] = (), passages: int = PASSAGES
     ) -> list[RankedPage]:
         """See the port."""
-
-        def look(generation: Generation) -> tuple[ranking.Query, list[Found]]:
-            query = ranking.understand(generation.index, question, history, self._words)
-            found = ranking.rank(generation.index, query, limit)
-            near = self._near(generation, query, question, limit)
-            return query, ranking.fused([found, near], limit) if near else found
-
-        query, found = self._ask(look)
+        legs = self.legs(question, limit, history)
+        found = legs.together(limit)
         for hit in found:
             self._remember(hit.page)
-        texts = self._passages(found, query, passages)
+        texts = self._passages(found, legs.query, passages)
         return [RankedPage(hit.page.facts, round(hit.score, 4), texts.get(hit.page.facts.path, "")) for hit in found]
 
-    def explain(self, question: str, limit: int) -> Explanation:
-        """What :meth:`rank` finds, and why: for operators."""
+    def legs(self, question: str, limit: int, history: Sequence[str] = ()) -> Legs:
+        """What each leg finds by itself, ``limit`` pages at most."""
+        return self._ask(lambda generation: self._legs(generation, question, limit, history))
+
+    def explain(self, question: str, limit: int, depth: int = 60) -> Explanation:
+        """What :meth:`rank` finds among ``depth`` pages of each leg, and why: for operators."""
 
         def look(generation: Generation) -> Explanation:
-            query = ranking.understand(generation.index, question, (), self._words)
-            found = ranking.rank(generation.index, query, limit)
+            legs = self._legs(generation, question, max(limit, depth), ())
+            named = {"text": [hit.path for hit in legs.text], "dense": [hit.path for hit in legs.near]}
             hits = [
-                (hit.page.facts, round(hit.score, 3), ranking.reasons(generation.index, query, hit)) for hit in found
+                Reason(
+                    hit.page.facts,
+                    round(hit.score, 3),
+                    {leg: paths.index(hit.path) + 1 for leg, paths in named.items() if hit.path in paths},
+                    ranking.reasons(generation.index, legs.query, hit),
+                )
+                for hit in legs.together(limit)
             ]
-            terms = dict(sorted(query.worth.items(), key=lambda item: -item[1]))
-            return Explanation(terms, list(query.versions), hits)
+            terms = dict(sorted(legs.query.worth.items(), key=lambda item: -item[1]))
+            return Explanation(terms, list(legs.query.versions), {k: len(v) for k, v in named.items()}, hits)
 
         return self._ask(look)
+
+    def wait_for_vectors(self, timeout_s: float) -> None:
+        """Until the background has given every page its vectors, or ``timeout_s``; for benches."""
+        if self._vectors is not None:
+            self._vectors.wait_until_filled(timeout_s)
 
     def read(self, path: str) -> str | None:
         """See the port. Only visible pages are there; a file over 2 MiB is cut."""
@@ -227,26 +263,39 @@ class GitSnapshot:
                 zh=f"本机知识库索引损坏且重建后仍不可用（{self._mirror.remote.name}），请检查 KBW_CACHE_DIR 所在磁盘。",
             ) from error
 
-    def _near(self, generation: Generation, query: ranking.Query, question: str, limit: int) -> list[Found]:
-        """Pages near the question by meaning; none while too few have a vector: the others get theirs meanwhile."""
+    def _legs(self, generation: Generation, question: str, limit: int, history: Sequence[str]) -> Legs:
+        query = ranking.understand(generation.index, question, history, self._words)
+        text = ranking.rank(generation.index, query, limit)
+        asked = [question]
+        if history and is_follow_up(question):
+            asked.append(f"{history[-1]}\n{question}")
+        return Legs(query, text, self._near(generation, query, asked, limit))
+
+    def _near(self, generation: Generation, query: ranking.Query, asked: Sequence[str], limit: int) -> list[Found]:
+        """Pages near the question by meaning; none while too few have vectors: the others get theirs meanwhile."""
         if self._vectors is None or not generation.manifest.size or limit <= 0:
             return []
         if not self._has_vectors:
-            self._vectors.fill_later(lambda: self._without_vector(generation))
-            self._has_vectors = len(self._vectors.known()) >= ENOUGH * generation.manifest.size
+            self._vectors.fill_later(lambda: self._without_vectors(generation), self._note_vectors)
+            if self._vectors.count() >= ENOUGH * generation.manifest.size:
+                self._has_vectors = True
             if not self._has_vectors:
                 return []
-        near = self._vectors.nearest(question, 8 * limit)
+        spare = 8 if generation.index.frequency("version", ANY_VERSION) else 1
+        near = self._vectors.nearest(asked, spare * limit)
         return ranking.fitting(generation.index.of_blobs(near), query, limit)
 
-    def _without_vector(self, generation: Generation) -> list[tuple[str, Callable[[], str]]]:
-        known = set(self._vectors.known()) if self._vectors else set()
-        missing = {page.blob: page for page in generation.index.all_pages() if page.blob not in known}
-        return [(blob, partial(self._gist, page)) for blob, page in missing.items()]
+    def _note_vectors(self) -> None:
+        self._has_vectors = True
 
-    def _gist(self, page: IndexedPage) -> str:
+    def _without_vectors(self, generation: Generation) -> list[tuple[str, Callable[[], list[str]]]]:
+        known = self._vectors.known() if self._vectors else set()
+        missing = {page.blob: page for page in generation.index.all_pages() if page.blob not in known}
+        return [(blob, partial(self._page_passages, page)) for blob, page in missing.items()]
+
+    def _page_passages(self, page: IndexedPage) -> list[str]:
         data = self._mirror.run(lambda repo: next(read_blobs(repo, [page.blob])))
-        return page_gist(page.facts.title, page_body(page_text(data)))
+        return page_passages(page.facts.title, page_body(page_text(data)))
 
     def _pages(self, paths: Sequence[str]) -> dict[str, IndexedPage]:
         """The given pages, as far as they are visible; the last ones asked for are kept."""

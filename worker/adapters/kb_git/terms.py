@@ -111,6 +111,11 @@ def terms_of(text: str) -> list[str]:
     return found
 
 
+def characters_of(text: str) -> set[str]:
+    """The single CJK characters of ``text``: 生孩子 and 生育 have no bigram in common."""
+    return set("".join(_RUN.findall(unicodedata.normalize("NFKC", text))))
+
+
 def count_terms(text: str) -> Counter[str]:
     """How often each search term occurs in ``text``."""
     return Counter(terms_of(text))
@@ -163,6 +168,12 @@ def question_terms(question: str, history: Sequence[str] = (), words: Words | No
             _add(weights, _content(text), weight)
     best = sorted(weights.items(), key=lambda item: -item[1])
     return dict(best[:_MAX_QUERY_TERMS])
+
+
+def question_characters(question: str, history: Sequence[str] = ()) -> set[str]:
+    """Single characters to look for beside the terms; of the last question, too, when this one leans on it."""
+    texts = [question, *history[-1:]] if history and is_follow_up(question) else [question]
+    return {char for text in texts for char in characters_of(_POINTING.sub(" ", _ASKING.sub(" ", text)))}
 
 
 def is_follow_up(question: str) -> bool:

