@@ -16,15 +16,14 @@ import pytest
 
 from tasks.knowledge.found import Status
 from tests.fakes_knowledge import Asked, Said, said, service, silent_service
+from worker.adapters.weknora.mcp import WeknoraMcp
+from worker.adapters.weknora.mcp_session import McpServer, McpSession
 from worker.clock import SystemClock
 from worker.log import set_up_logging
 from worker.masking import SecretMask
 
 for module in ("mcp", "mcp.client.stdio", "mcp.client.streamable_http"):  # imported now: it takes seconds under load
     pytest.importorskip(module, reason="extra mcp is not installed")
-
-from worker.adapters.weknora.mcp import WeknoraMcp  # after the check for the extra it needs
-from worker.adapters.weknora.mcp_session import McpServer, McpSession
 
 CARD = "周铁锅把对方的外行话一句句拆穿"
 CLOCK = SystemClock()
