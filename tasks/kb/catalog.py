@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, overload
 
 import msgspec
 
@@ -52,14 +52,40 @@ class Member:
 
 
 @dataclass(frozen=True)
+class Pieces(Sequence[bytes]):
+    """Pieces of a text, cut out when asked for."""
+
+    data: bytes
+    spans: Sequence[tuple[int, int]]
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    @overload
+    def __getitem__(self, number: int) -> bytes: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[bytes]: ...
+    def __getitem__(self, number: int | slice) -> bytes | list[bytes]:
+        if isinstance(number, slice):
+            return [self.data[start:end] for start, end in self.spans[number]]
+        start, end = self.spans[number]
+        return self.data[start:end]
+
+
+@dataclass(frozen=True)
 class Catalog:
-    """One parsed catalog. ``raw[i]`` are the bytes of entry ``i`` as written, ``paths[i]`` its path or ``""``."""
+    """One parsed catalog. ``spans[i]``: start and end of entry ``i``, ``paths[i]`` its path or ``""``."""
 
     data: bytes
     members: Mapping[str, Member]
-    raw: Sequence[msgspec.Raw]
+    spans: Sequence[tuple[int, int]]
     paths: Sequence[str]
     bom: bool = False
+
+    @property
+    def raw(self) -> Pieces:
+        """``raw[i]``: the bytes of entry ``i`` as written."""
+        return Pieces(self.data, self.spans)
 
     @cached_property
     def positions(self) -> dict[str, int]:
@@ -77,22 +103,6 @@ class Catalog:
     def is_sorted(self) -> bool:
         """Whether the entries stand in the order of their paths (each has one)."""
         return all(self.paths[:1]) and all(a <= b for a, b in pairwise(self.paths))
-
-    @cached_property
-    def spans(self) -> list[tuple[int, int]]:
-        """Start and end of each entry: exact pieces in order, so only commas and white space lie between."""
-        if not self.raw:
-            return []
-        data, spans, at = self.data, [], skip_space(self.data, self.members["pages"].start + 1)
-        usual = b","  # what lies between most entries
-        for raw in self.raw:
-            end = at + len(memoryview(raw))
-            spans.append((at, end))
-            at = end + len(usual)
-            if not data.startswith(usual, end) or data[at] in _SPACES:
-                at = _skip(_BETWEEN, data, end)
-                usual = data[end:at] or usual
-        return spans
 
     def entry(self, path: str) -> JsonObject | None:
         """The whole entry of ``path`` as it stands, ``None`` without one."""
@@ -141,7 +151,8 @@ def parse(data: bytes) -> Catalog:
             raw = msgspec.json.decode(values["pages"], type=list[msgspec.Raw])
         except msgspec.DecodeError as error:
             raise CatalogError("pages is not a list", "pages 不是列表") from error
-    return Catalog(data=text, members=members, raw=raw, paths=_paths(values.get("pages"), raw), bom=bom)
+    spans = _spans(text, members["pages"].start + 1, raw) if raw else []
+    return Catalog(data=text, members=members, spans=spans, paths=_paths(values.get("pages"), raw), bom=bom)
 
 
 def entry_facts(path: str, entry: Mapping[str, Any]) -> PageFacts:
@@ -184,6 +195,20 @@ def _members(text: bytes, values: Mapping[str, msgspec.Raw]) -> dict[str, Member
     return found
 
 
+def _spans(text: bytes, at: int, raw: Sequence[msgspec.Raw]) -> list[tuple[int, int]]:
+    """Where each entry lies: exact pieces in order, so only commas and white space lie between."""
+    spans, at = [], skip_space(text, at)
+    usual = b","  # what lies between most entries
+    for piece in raw:
+        end = at + len(memoryview(piece))
+        spans.append((at, end))
+        at = end + len(usual)
+        if not text.startswith(usual, end) or text[at] in _SPACES:
+            at = _skip(_BETWEEN, text, end)
+            usual = text[end:at] or usual
+    return spans
+
+
 def _paths(pages: msgspec.Raw | None, raw: Sequence[msgspec.Raw]) -> list[str]:
     if pages is None:
         return []
@@ -193,7 +218,7 @@ def _paths(pages: msgspec.Raw | None, raw: Sequence[msgspec.Raw]) -> list[str]:
         return [_path(as_object(item).get("path")) for item in raw]
 
 
-def as_object(raw: msgspec.Raw) -> JsonObject:
+def as_object(raw: msgspec.Raw | bytes) -> JsonObject:
     """An entry as an object; one of another kind as ``{}``."""
     try:
         value = msgspec.json.decode(raw)

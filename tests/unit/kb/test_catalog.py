@@ -221,3 +221,24 @@ def test_two_histories_in_either_order_lose_no_entry_and_keep_foreign_bytes(
             assert read.is_sorted
         results.append({path: {*map(str, (read.entry(path) or {}).get("sourceIds") or [])} for path in read.positions})  # type: ignore[call-overload]
     assert results[0] == results[1]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(foreign, max_size=5),
+    st.lists(st.lists(ours, min_size=1, max_size=4), max_size=3),
+    st.sampled_from(sorted(LAYOUTS)),
+    st.sampled_from(["updatedAt first", "updatedAt last", "no updatedAt"]),
+)
+def test_after_an_edit_everything_lies_where_a_new_look_finds_it(
+    old: list[dict[str, Any]], batches: list[list[dict[str, Any]]], name: str, order: str
+) -> None:
+    made = document(*old)
+    date = made.pop("updatedAt")
+    made = {"updatedAt": date, **made} if order == "updatedAt first" else {**made, "updatedAt": date}
+    if order == "no updatedAt" and name not in ("Jackson", "one entry a line"):
+        del made["updatedAt"]
+    known = catalog.parse(LAYOUTS[name](made).encode())
+    for number, batch in enumerate(batches):
+        known = catalog_edit.upserted(known, batch, f"later by {number}")
+        assert known == catalog.parse(catalog_edit.as_file(known))

@@ -100,7 +100,7 @@ class CatalogText:
     @classmethod
     def of(cls, catalog: Catalog) -> CatalogText | None:
         """A catalog just read; ``None`` when its layout is not that of one list at the end."""
-        head = _list_start(catalog.data[: catalog.spans[0][0]]) if catalog.raw else None
+        head = _list_start(catalog.data[: catalog.spans[0][0]]) if catalog.spans else None
         if head is None:
             return None
         spans = memoryview(array("Q", [place for span in catalog.spans for place in span]))

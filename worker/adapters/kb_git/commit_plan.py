@@ -59,18 +59,23 @@ class RefusedError(Exception):
 class Plan:
     """``files``: path → new bytes, empty when nothing is to be written · ``receipts``: one a change, in order, without
 
-    a commit id where a commit is still to be made · ``written``: the task ids that the commit is for, in order.
+    a commit id where a commit is still to be made · ``written``: the task ids that the commit is for, in order ·
+    ``catalog``: as it is afterwards.
     """
 
     files: dict[str, bytes]
     receipts: list[Receipt]
     written: list[str]
+    catalog: Catalog | None = None
 
 
-def plan_batch(head: HeadView, changes: Sequence[Change], now: str) -> Plan:
-    """Files and receipts for ``changes`` on top of ``head``. What it cannot work on is refused by name."""
+def plan_batch(head: HeadView, changes: Sequence[Change], now: str, known: Catalog | None = None) -> Plan:
+    """Files and receipts for ``changes`` on top of ``head``. What it cannot work on is refused by name.
+
+    ``known``: a catalog that need not be parsed again if it is this one.
+    """
     try:
-        catalog = _read_catalog(head)
+        catalog = _read_catalog(head, known)
         index = _read_index(head)
     except RefusedError as refusal:
         return Plan({}, [_refused(change, str(refusal)) for change in changes], [])
@@ -81,10 +86,11 @@ def plan_batch(head: HeadView, changes: Sequence[Change], now: str) -> Plan:
         return Plan({}, [_receipt(change, spot, {}) for change, spot in placed], [])
     final = catalog_edit.final_entries(catalog, entries)
     files = dict(placing.files)
-    files[CATALOG] = catalog_edit.upsert(catalog, entries, now)
+    after = catalog_edit.upserted(catalog, entries, now)
+    files[CATALOG] = catalog_edit.as_file(after)
     files[INDEX] = _new_index(index, catalog, final, now)
     written = [change.task_id for change, spot in placed if spot.writes]
-    return Plan(files, [_receipt(change, spot, final) for change, spot in placed], written)
+    return Plan(files, [_receipt(change, spot, final) for change, spot in placed], written, after)
 
 
 # ---------------------------------------------------------------- names
@@ -166,9 +172,9 @@ class _Placing:
     def _known(self) -> dict[str, list[str]]:
         """Page id → paths, as the catalog's entries below ``qa/`` have them."""
         found: dict[str, list[str]] = {}
-        for path, raw in zip(self.catalog.paths, self.catalog.raw, strict=True):
+        for number, path in enumerate(self.catalog.paths):
             if path.startswith(f"{FOLDER}/") and path.count("/") == 1 and paths.is_page(path):
-                for page_id in _PAGE_ID.findall(bytes(raw)):
+                for page_id in _PAGE_ID.findall(self.catalog.raw[number]):
                     found.setdefault(page_id.decode(), []).append(path)
         return found
 
@@ -196,7 +202,7 @@ def _is_untouched(page: Page, page_id: str) -> bool:
 # ---------------------------------------------------------------- catalog and index
 
 
-def _read_catalog(head: HeadView) -> Catalog:
+def _read_catalog(head: HeadView, known: Catalog | None) -> Catalog:
     """The catalog; a missing one as it would be with every page of the tree, so that creating it hides none of them."""
     kind = head.kind(CATALOG)
     if kind is None:
@@ -205,12 +211,14 @@ def _read_catalog(head: HeadView) -> Catalog:
     if kind != "file":
         raise RefusedError(f"知识库的 {CATALOG} 不是普通文件，问答页面未写入；请修复后重试。")
     data = head.read(CATALOG)
+    if known is not None and known.spans and not known.bom and known.data == data:
+        return known
     has_text = bool(data.strip(b"\xef\xbb\xbf \t\r\n"))
     try:
         catalog = parse(data if has_text or head.has_pages() else b"{}")
     except CatalogError as error:
         raise RefusedError(f"知识库的 {CATALOG} {error.zh}，问答页面未写入；请修复后重试。") from error
-    if not catalog.raw and head.has_pages():
+    if not catalog.spans and head.has_pages():
         raise RefusedError(f"知识库的 {CATALOG} 没有任何条目，而仓库中已有页面，问答页面未写入；请修复后重试。")
     return catalog
 

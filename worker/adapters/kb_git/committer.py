@@ -14,7 +14,7 @@ from functools import partial
 
 from tasks.contract.outcome import Receipt
 from tasks.errors import Code, PermanentError, TransientError
-from tasks.kb.catalog import CatalogError, parse
+from tasks.kb.catalog import Catalog, CatalogError, parse
 from tasks.kb.page import decode, read_page
 from tasks.ports import Change, Clock, RepoRef
 from worker.adapters.kb_git.commit_history import TaskTable
@@ -71,6 +71,7 @@ class Committer:
         self._email = email or f"{self._author}@noreply.localhost"
         self._max_tries = max_tries
         self._texts: Mapping[str, bytes] = {}  # catalog and index as written last: the next batch begins with them
+        self._catalog: Catalog | None = None
         self._tell_landed = landed
 
     def commit(self, repo: RepoRef, changes: Sequence[Change]) -> list[Receipt]:
@@ -171,11 +172,13 @@ class Committer:
             }
         head = GitHead(repo, remote.commit, dict(self._texts))
         now = int(self._clock.now())
-        plan = plan_batch(head, [change for change in changes if change.task_id not in done], _stamp(now))
+        left = [change for change in changes if change.task_id not in done]
+        plan = plan_batch(head, left, _stamp(now), self._catalog)
         commit = ""
         if plan.files:
             author = Signature(self._author, self._email, now)
             commit = write_commit(head, plan.files, _message(plan.written), author)
+            self._catalog = plan.catalog
             self._texts = {
                 key: text for key, text in head.texts.items() if any(text is data for data in plan.files.values())
             }

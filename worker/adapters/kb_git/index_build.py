@@ -236,7 +236,7 @@ def _kept_entries(catalog: CatalogText, paths: Sequence[str]) -> dict[str, bytes
     if len(found) == len(paths):
         return found
     whole = parse(catalog.read(0, catalog.size))
-    return {path: bytes(whole.raw[whole.positions[path]]) for path in paths}
+    return {path: whole.raw[whole.positions[path]] for path in paths}
 
 
 def _blobs(

@@ -60,7 +60,7 @@ def list_pages(repo: BareRepo, commit: str) -> tuple[Listing, bytes]:
     for raw_path, number in catalog.positions.items():
         path = unicodedata.normalize("NFC", raw_path)
         if path in pages and path not in entries:
-            entries[path] = Entry(path, pages[path].id, bytes(catalog.raw[number]))
+            entries[path] = Entry(path, pages[path].id, catalog.raw[number])
         elif path not in pages and is_page(path):
             missing.append(path)
     odd = catalog.notes()
