@@ -89,7 +89,8 @@ def test_a_declared_latin_charset_is_often_only_a_default_and_unknown_ones_are_i
         ("¿Qué tal, Núñez?", "cp1252"),
         ("C盘空间不足", "gb18030"), ("A类", "gb18030"), ("用B方案", "gb18030"), ("PC版", "big5"),
         ("ビタミンCを", "cp932"),
-        ("Tom’s 的计划", "gb18030"), ("admin (系统) log", "gb18030"), ("system:\u03f5", "utf-8"),
+        ("Tom’s 的计划", "gb18030"), ("admin (系统) log", "gb18030"), ("王", "gb18030"),
+        ("ＡＢＣ１２３", "gb18030"), ("氏名,年齢\n山田,3", "cp932"), ("system:\u03f5", "utf-8"),
         ("fix.patch 并根据 DEP-3: Guidelines", "gb18030"), ("25 °C ± 3", "cp1252"),
     ],
 )  # fmt: skip

@@ -31,6 +31,8 @@ MAIL = b"From: a@b.cn\r\nTo: c@d.cn\r\nSubject: x\r\nDate: Mon, 1 Jan 2024 00:00
         (b"{\\rtf1 x}", "a.doc", "rtf", "rtf"),
         (MAIL, "saved.txt", "eml", "eml"),
         (MAIL, "a", "eml", "eml"),
+        (b"MIME-Version: 1.0\r\nContent-Type: multipart/related;\r\n boundary=x\r\n\r\n--x", "page.doc", "eml", "eml"),
+        (b"Content-Type: multipart/form-data\n\nhow to", "notes.txt", "plain", "text"),
         (b"To: do this\nFrom: now on\n\nlist", "todo.txt", "plain", "text"),
         (b"Subject: one\nbody", "n.txt", "plain", "text"),
         (b"a,b\n1,2", "x.csv", "plain", "csv"),

@@ -23,7 +23,9 @@ _FREQUENT_KOREAN = frozenset(
     "오연것소만된있없할했되니와거신조관비우요세회무후중금경간방으선내데물외체명교분치위실미터력드려트단진발습행번업개반결재년월호"
     "녕십까확파료백매밤점"
 )
-_PUNCTUATION = frozenset("，。、：；！？（）《》“”‘’「」『』【】…—·～　％＋－／＝０１２３４５６７８９")
+_PUNCTUATION = frozenset("，。、：；！？（）《》“”‘’「」『』【】…—·～　") | {
+    chr(code) for code in range(0xFF01, 0xFF5F)
+}
 
 _USED = re.compile("[\xa0-\u017f\u0386-\u03ce\u0400-\u045f\u05d0-\u05ea\u0600-\u06ff]")
 """Below U+0800, what people write: Latin, Greek, Cyrillic, Hebrew and Arabic letters and the signs beside them."""
@@ -122,11 +124,12 @@ def _ideograph(char: str, common: frozenset[str]) -> float:
 def _score_japanese(_text: str, foreign: list[str]) -> float:
     total = 0.0
     common = _common("euc_jp")
+    kanji = 0.7 if any("\u3041" <= char <= "\u30f6" for char in foreign) else 0.35  # without kana it is Chinese first
     for char in foreign:
         if "\u3041" <= char <= "\u30f6" or char == "ー":
             total += 1.6
         elif char in common:
-            total += 0.7
+            total += kanji
         elif char in _PUNCTUATION:
             total += 1.0
         else:  # half-width kana are what Chinese bytes look like in Shift-JIS

@@ -49,6 +49,8 @@ _MAIL_HEADER = re.compile(
 _MAIL_NEEDED = re.compile(
     rb"^(from|received|mime-version|return-path|message-id|subject):", re.IGNORECASE | re.MULTILINE
 )
+_MULTIPART = re.compile(rb"^content-type:\s*multipart/(related|alternative|mixed)\b", re.IGNORECASE | re.MULTILINE)
+"""Few headers, but this: a page with its pictures in one file. Word and Confluence write it under the name ``.doc``."""
 _PAGE = re.compile(rb"<(!doctype\s+html|html|head|body|meta|title|table|div|p)[\s>]", re.IGNORECASE)
 
 
@@ -163,6 +165,8 @@ def _text_kind(head: bytes, ending: str) -> tuple[str, str]:
 def _is_mail(plain: bytes) -> bool:
     lines = plain.partition(b"\n\n")[0].partition(b"\r\n\r\n")[0]
     first = re.match(rb"(From [^\r\n]+\r?\n)?[A-Za-z][A-Za-z0-9-]*:", lines)
+    if first and _MULTIPART.search(lines):
+        return True
     return bool(first and len(_MAIL_HEADER.findall(lines)) >= 3 and _MAIL_NEEDED.search(lines))
 
 
