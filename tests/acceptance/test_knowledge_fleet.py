@@ -66,7 +66,7 @@ def well(request: Asked) -> Said:
 
 
 def slow(_request: Asked) -> Said:
-    time.sleep(4.0)
+    time.sleep(30.0)
     return said({"answer": OWN})
 
 
@@ -247,7 +247,7 @@ def test_a_source_in_trouble_is_replaced_by_its_fallback_and_told(fleet: Fleet, 
     [use] = fleet.context(job)["knowledge"]["nodes"]["select"]["sources"]
     assert (use["status"], use["answeredBy"]) == ("HIT", "spare")
     assert [(one["source"], one["status"]) for one in use["attempts"]] == [("trends", status), ("spare", "HIT")]
-    assert use["attempts"][0]["ms"] < 3_000, "its own deadline is 2 s"
+    assert use["attempts"][0]["ms"] < 20_000, "its own deadline is 2 s, the slow one's answer takes 30"
     assert "trends" not in result["answer"], "silent for the reader"
 
 
