@@ -359,6 +359,21 @@ def test_weknora_is_a_source_like_any_other(
     assert [hit.content for hit in found.hits] == (["卡片原文：当场反转。"] if status == Status.HIT else [])
 
 
+def test_calibrating_weknora_sees_what_its_own_threshold_would_hide(
+    files: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KB_TOKEN", RETRIEVE_KEY)
+    questions = tmp_path / "q.yaml"
+    questions.write_text("- {question: 找一条被当场刁难的素材, expected: 当场反转}\n", "utf-8")
+    with WeknoraServer() as server:
+        server.add(Base("素材库"), CARD, {"standard_question": "找一道深夜吃的面", "answers": ["一碗面"]})
+        files(WEKNORA.format(url=server.url).replace(", vector_threshold: 0.1", ""))
+        report = json.loads(kbw("calibrate", "cards", "--questions", str(questions), "--json").output)
+
+    assert (report["right"]["count"], report["wrong"]["count"], report["separates"]) == (1, 1, True)
+    assert report["wrong"]["max"] < 0.5
+
+
 def test_weknora_is_called_only_where_allowed(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KB_TOKEN", RETRIEVE_KEY)
     with WeknoraServer() as server:

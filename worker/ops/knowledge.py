@@ -25,6 +25,12 @@ from worker.settings import Settings
 
 PROBE_QUERY = "测试 test"
 _SHOWN_CHARS = 160
+_THRESHOLDS = {
+    "dify": "score_threshold",
+    "ragflow": "similarity_threshold",
+    "weknora_rest": "vector_threshold",
+    "weknora_mcp": "vector_threshold",
+}
 _MARKS = {"error": "ERROR", "warning": "WARN ", "note": "note "}
 
 
@@ -175,9 +181,9 @@ def _without_threshold(spec: KnowledgeSpec) -> KnowledgeSpec:
         config = spec.config.model_copy(update={"vdb_params": vdb, "fallback": [], "cache_ttl": 0})
     else:
         request = dict(spec.config.request)
-        for key in ("score_threshold", "similarity_threshold", "vector_threshold"):
-            if key in request:
-                request[key] = 0.0
+        request |= {key: 0.0 for key in _THRESHOLDS.values() if key in request}
+        if spec.config.adapter in _THRESHOLDS:  # what is not asked for has a default of its own, 0.2 or 0.5
+            request[_THRESHOLDS[spec.config.adapter]] = 0.0
         config = spec.config.model_copy(update={"request": request, "fallback": [], "cache_ttl": 0})
     return spec.model_copy(update={"config": config})
 
