@@ -113,7 +113,7 @@ def ask(world: World, snapshot: GitSnapshot, pooled: dict[str, Answers], *, tell
     for name, asked in world.sets.items():
         for leg, answered in answers(snapshot, asked):
             print(row(name, leg, answered))
-            if name != GENERATED:
+            if world.repo != GENERATED:
                 pooled.setdefault(leg, []).extend(answered)
             if tells_misses:
                 print("\n".join(misses(name, leg, answered)))

@@ -58,15 +58,25 @@ def _question(asked: str, pages: str, number: int) -> Question:
     return Question(text, needs, number % 2 == 0, tuple(history))
 
 
-def version_questions() -> list[Question]:
-    """Every question names a subject and a version; only the page of that version is right."""
+_VERSION_FORMS = (
+    "{v} 里{thing}怎么{act}",
+    "我们线上是 {n} 版本，{thing}要{act}",
+    "{thing}{act}（{n}.x）",
+    "{n}.2 {thing} {act}",
+)
+
+
+def version_questions(*, names_number: bool) -> list[Question]:
+    """Every question names a subject and a version, some the page's number as well; only one page is right."""
     found = []
     for number in range(40):
         entry, _ = repository.page(number * 11)
         thing, act = entry["keywords"][:2]
         version = entry["path"].split("/")[1]
-        name = version if number % 3 else version.removeprefix("v")
-        asked = f"{name} 里{thing}怎么{act}，编号 {number * 11 // 7} 的"
+        form = _VERSION_FORMS[0 if names_number else number % len(_VERSION_FORMS)]
+        asked = form.format(v=version, n=version.removeprefix("v"), thing=thing, act=act)
+        if names_number:
+            asked += f"，编号 {number * 11 // 7} 的"
         found.append(Question(asked, (frozenset([entry["path"]]),), number % 2 == 1))
     return found
 
@@ -80,7 +90,8 @@ def worlds(server: GitServer) -> Iterator[World]:
     server.create("team", "handbook", handbook())
     yield World("handbook", _sets("handbook", "handbook-followup"))
     server.create("team", "versions", repository.content(2_100))
-    yield World("versions", {"versions": version_questions()})
+    hard = version_questions(names_number=False)
+    yield World("versions", {"versions": version_questions(names_number=True), "versions-hard": hard})
     if BUNDLE.exists():
         server.create("team", "vue", from_bundle=BUNDLE)
         yield World("vue", _sets("vue-zh", "vue-zh-hard", "vue-zh-followup"))

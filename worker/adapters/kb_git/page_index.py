@@ -190,7 +190,7 @@ class PageIndexWriter:
         document.add_text("keywords", _joined(facts.keywords))
         document.add_text("headings", _joined(heading.text for heading in headings(body)))
         document.add_text("place", _joined([facts.path.removesuffix(".md")]))
-        document.add_text(CHARACTERS, " ".join(sorted(characters_of("\n".join([facts.title, *facts.keywords, body])))))
+        document.add_text(CHARACTERS, " ".join(characters_of("\n".join([facts.title, *facts.keywords, body]))))
         labels = [facts.title, *map(str, facts.project_ids), *facts.keywords]
         if versions := versions_of(facts.path, labels):
             document.add_text("version", " ".join([ANY_VERSION, *sorted(versions)]))

@@ -16,7 +16,7 @@ import tantivy
 from worker.adapters.kb_git.page_index import ANY_VERSION, CHARACTERS, TEXT_FIELDS, Found, PageIndex
 from worker.adapters.kb_git.terms import Words, question_characters, question_terms, shortened, versions_asked
 
-BOOSTS: Mapping[str, float] = {"title": 2.0, "keywords": 0.7, "headings": 0.6, "place": 0.6}
+BOOSTS: Mapping[str, float] = {"title": 1.6, "keywords": 0.7, "headings": 0.6, "place": 0.6}
 
 _OTHER_VERSION = 0.6
 _NO_VERSION = 0.85
@@ -25,7 +25,7 @@ _SPARE = 4
 _MANY_PAGES, _MOST_TELLING = 20_000, 12
 # Chosen on the tuned-on half of tests/bench/recall.py.
 _CHARACTER = 0.45
-_FUSION, _NEAR = 10, 0.7
+_FUSION, _NEAR = 10, 0.85
 _MISSPELT, _LONG_WORD, _MOST_MISSPELT = 0.5, 5, 3
 
 
@@ -75,7 +75,13 @@ def _clauses(
     terms = [term for term in worth if known[term][name]]
     if name == "body":
         return [tantivy.Query.boost_query(index.term(name, term), weights[term]) for term in terms]
-    return [tantivy.Query.const_score_query(index.term(name, term), worth[term] * BOOSTS[name]) for term in terms]
+    # Rarity in this field: a word that many pages mention and few have in their title tells much there.
+    return [
+        tantivy.Query.const_score_query(
+            index.term(name, term), BOOSTS[name] * weights[term] * _rarity(index, known[term][name])
+        )
+        for term in terms
+    ]
 
 
 def _misspelt(index: PageIndex, unknown: Sequence[str]) -> list[tantivy.Query]:

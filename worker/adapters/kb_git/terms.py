@@ -113,7 +113,8 @@ def terms_of(text: str) -> list[str]:
 
 def characters_of(text: str) -> set[str]:
     """The single CJK characters of ``text``: 生孩子 and 生育 have no bigram in common."""
-    return set("".join(_RUN.findall(unicodedata.normalize("NFKC", text))))
+    different = unicodedata.normalize("NFKC", "".join(set(text)))
+    return set("".join(_RUN.findall(different)))
 
 
 def count_terms(text: str) -> Counter[str]:
