@@ -133,7 +133,7 @@ def test_only_full_hex_ids_are_revisions(repo: BareRepo, revision: str) -> None:
     good = "1" * 40
     calls: list[Callable[[], object]] = [
         lambda: repo.has(revision), lambda: repo.read(revision), lambda: repo.read_path(revision, "a.md"),
-        lambda: repo.tree(revision), lambda: repo.changed_paths(good, revision), lambda: repo.log(revision),
+        lambda: repo.tree(revision), lambda: repo.changes(good, revision), lambda: repo.log(revision),
         lambda: repo.log(good, since=revision), lambda: repo.is_ancestor(revision, good),
         lambda: repo.push(revision, "main"), lambda: repo.fetch_commit(revision),
         lambda: repo.write_commit(good, [revision], "x", AUTHOR), lambda: list(repo.read_many([revision])),
@@ -284,7 +284,7 @@ def test_trees_logs_and_differences(repo: BareRepo, server: GitServer) -> None:
         REPO.owner, REPO.name, {name: b"1", "b/c.md": b"2"}, message="x\n\nTask-Id: t-1\nTask-Id: t-2\n"
     )
     assert repo.fetch("main") == second
-    assert sorted(repo.changed_paths(first, second)) == sorted(["b/c.md", name])
+    assert sorted(entry.path for entry in repo.changes(first, second)) == sorted(["b/c.md", name])
     assert name in [entry.path for entry in repo.tree(second)]
     assert [entry.path for entry in repo.tree(second, recursive=False, folder="b")] == ["b/c.md"]
     assert [(entry.id, entry.task_ids) for entry in repo.log(second, since=first)] == [(second, ("t-1", "t-2"))]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from worker.adapters.kb_git.dense import SIZE, Vectors
-from worker.adapters.kb_git.mirror import FileLock
+from worker.adapters.kb_git.file_lock import FileLock
 from worker.adapters.kb_git.page_index import Found
 from worker.adapters.kb_git.passages import page_passages
 from worker.adapters.kb_git.ranking import fused

@@ -20,8 +20,9 @@ from tasks.ports import Change, Clock, RepoRef
 from worker.adapters.kb_git.commit_history import TaskTable
 from worker.adapters.kb_git.commit_objects import BIG_BYTES, GitHead, write_commit
 from worker.adapters.kb_git.commit_plan import CATALOG, FOLDER, plan_batch
+from worker.adapters.kb_git.file_lock import FileLock
 from worker.adapters.kb_git.git import BareRepo, RemoteHead, Signature
-from worker.adapters.kb_git.mirror import FileLock, Mirror, Mirrors
+from worker.adapters.kb_git.mirror import Mirror, Mirrors
 from worker.adapters.kb_git.remote import PushReport
 
 MAX_TRIES = 8

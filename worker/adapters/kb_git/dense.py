@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from worker.adapters.kb_git.mirror import FileLock
+from worker.adapters.kb_git.file_lock import FileLock
 
 SIZE = 512
 ENOUGH = 0.95

@@ -14,6 +14,14 @@ from pathlib import Path
 
 from tasks.errors import Code, JobError, PermanentError, TransientError
 from worker.adapters.kb_git.cat_file import Blob, CatFile
+from worker.adapters.kb_git.git_output import (
+    LOG_FORMAT,
+    LoggedCommit,
+    TreeEntry,
+    changed_entry,
+    logged_commit,
+    tree_entry,
+)
 from worker.adapters.kb_git.lookup import GitLimits, RemoteHead, check_branch, check_hex, remote_head
 from worker.adapters.kb_git.process import DamagedError, Done, GitProcess
 from worker.adapters.kb_git.remote import PushReport, Remote
@@ -44,26 +52,6 @@ HEAD_REF = "refs/kbw/head"
 _DAMAGE = ("unable to read", "is corrupt", "bad object", "not a git repository", "unable to find", "loose object")
 _NOT_GIVEN = ("not our ref", "unadvertised object", "couldn't find remote ref")
 _MACHINE = ("no space left", "disk quota", "permission denied", "read-only file system", "too many open files")
-
-
-@dataclass(frozen=True)
-class TreeEntry:
-    """One entry of a tree. ``path`` keeps bytes that are no UTF-8 as surrogate escapes."""
-
-    mode: str
-    kind: str
-    id: str
-    path: str
-
-
-@dataclass(frozen=True)
-class LoggedCommit:
-    """A commit with the values of its ``Task-Id`` trailers; ``time`` in seconds since the epoch."""
-
-    id: str
-    parents: tuple[str, ...]
-    time: int
-    task_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -211,7 +199,7 @@ class BareRepo:
             return []
         if folder:
             args += ["--", f"{folder}/"]
-        return [_tree_entry(line) for line in self._lines(args, commit)]
+        return [tree_entry(line) for line in self._lines(args, commit)]
 
     def entries(self, commit: str, paths: Sequence[str]) -> list[TreeEntry]:
         """The entries of ``paths`` (files, or folders as such) at ``commit``, as far as they are there."""
@@ -219,32 +207,26 @@ class BareRepo:
         if not named:
             return []
         args = ["ls-tree", "-z", "--full-tree", "--end-of-options", check_hex(commit), "--", *named]
-        return [_tree_entry(line) for line in self._lines(args, commit)]
-
-    def changed_paths(self, old: str, new: str) -> list[str]:
-        """Paths whose entry differs between two commits, deletions included."""
-        args = ["diff-tree", "-r", "-z", "--no-renames", "--name-only", "--end-of-options"]
-        return [_path(line) for line in self._lines([*args, check_hex(old), check_hex(new)], new)]
+        return [tree_entry(line) for line in self._lines(args, commit)]
 
     def changes(self, old: str, new: str) -> list[TreeEntry]:
         """What ``new`` has at each path that differs from ``old``; a path that is gone has kind ``gone``."""
         args = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", "--end-of-options"]
         fields = iter(self._lines([*args, check_hex(old), check_hex(new)], new))
-        return [_changed(facts, _path(path)) for facts, path in zip(fields, fields, strict=True)]
+        return [changed_entry(facts, path) for facts, path in zip(fields, fields, strict=True)]
 
     def log(self, tip: str, *, since: str = "", limit: int = 10_000, grep: str = "") -> list[LoggedCommit]:
         """Commits reachable from ``tip`` and not from ``since``, newest first, with their ``Task-Id`` trailers.
 
         ``grep`` keeps only commits whose message holds that text literally.
         """
-        form = "--format=%H%x1f%P%x1f%ct%x1f%(trailers:key=Task-Id,valueonly,separator=%x1e)"
-        args = ["log", "-z", f"--max-count={int(limit)}", form]
+        args = ["log", "-z", f"--max-count={int(limit)}", LOG_FORMAT]
         if grep:
             args += ["--fixed-strings", f"--grep={grep}"]
         args += ["--end-of-options", check_hex(tip)]
         if since:
             args.append(f"^{check_hex(since)}")
-        return [_logged(line) for line in self._lines([*args, "--"], tip)]
+        return [logged_commit(line) for line in self._lines([*args, "--"], tip)]
 
     def is_ancestor(self, old: str, new: str) -> bool:
         """Whether ``old`` is ``new`` or lies in its history; ``False`` when either is not here."""
@@ -352,26 +334,3 @@ def _is_name(path: str) -> bool:
 def _shows(stderr: str, signs: Sequence[str]) -> bool:
     said = stderr.lower()
     return any(sign in said for sign in signs)
-
-
-def _path(raw: bytes) -> str:
-    return raw.decode("utf-8", "surrogateescape")
-
-
-def _tree_entry(line: bytes) -> TreeEntry:
-    facts, _, path = line.partition(b"\t")
-    mode, kind, object_id = facts.decode("ascii").split(" ")
-    return TreeEntry(mode, kind, object_id, _path(path))
-
-
-def _changed(facts: bytes, path: str) -> TreeEntry:
-    """``facts`` as ``diff-tree --raw`` writes them: ``:<old mode> <mode> <old id> <id> <status>``."""
-    _, mode, _, object_id, status = facts.decode("ascii").split(" ")
-    kinds = {"120000": "link", "160000": "commit"}
-    return TreeEntry(mode, "gone" if status == "D" else kinds.get(mode, "blob"), object_id, path)
-
-
-def _logged(line: bytes) -> LoggedCommit:
-    commit, parents, seconds, trailers = line.decode("utf-8", "replace").strip("\n").split("\x1f", 3)
-    task_ids = tuple(item.strip() for item in trailers.split("\x1e") if item.strip())
-    return LoggedCommit(commit, tuple(parents.split()), int(seconds), task_ids)

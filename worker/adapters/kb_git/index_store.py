@@ -14,10 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from tasks.errors import Code, TransientError
+from worker.adapters.kb_git.file_lock import FileLock
 from worker.adapters.kb_git.generation import SCHEMA, Generation
 from worker.adapters.kb_git.git import check_hex
 from worker.adapters.kb_git.index_build import build
-from worker.adapters.kb_git.mirror import FileLock, Mirror
+from worker.adapters.kb_git.mirror import Mirror
 from worker.adapters.kb_git.page_index import BrokenIndexError
 
 KEPT = 5

@@ -6,7 +6,6 @@ all processes together look at most once in ``max_age_s``.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -23,6 +22,7 @@ from urllib.parse import urlsplit
 from tasks.causes import os_cause
 from tasks.errors import Code, JobError, PermanentError, TransientError
 from tasks.ports import Clock, RepoRef
+from worker.adapters.kb_git.file_lock import FileLock
 from worker.adapters.kb_git.git import (
     NULL_ID,
     BareRepo,
@@ -40,7 +40,6 @@ MAX_PACKS = 50
 """Packs from which on a mirror is repacked: every fetch and every commit of ours adds one."""
 MAX_LOOSE = 1_000
 """Loose objects, estimated, from which on a mirror is packed (git's own automatic limit is 6,700)."""
-_LOCK_POLL_S = 0.02
 _CLOCK_SLACK_S = 1.0
 _ODD = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -317,54 +316,6 @@ def mirror_name(url: str) -> str:
     """The folder of a URL's mirror: readable, and different for different URLs."""
     readable = _ODD.sub("-", urlsplit(url).path.strip("/").removesuffix(".git"))[-80:].strip("-.")
     return f"{readable}-{hashlib.sha256(url.encode()).hexdigest()[:10]}.git"
-
-
-class FileLock:
-    """A lock between processes (``flock``) and threads; may be taken again by the thread that holds it."""
-
-    def __init__(self, path: Path, clock: Clock, timeout_s: float) -> None:
-        self._path = path
-        self._clock = clock
-        self._timeout_s = timeout_s
-        self._threads = threading.RLock()
-        self._depth = 0
-        self._descriptor = -1
-
-    @contextmanager
-    def held(self) -> Iterator[bool]:
-        """Wait for the lock; yields ``False`` when the time is over and it is not ours."""
-        until = self._clock.monotonic() + self._timeout_s
-        if not self._threads.acquire(timeout=self._timeout_s):
-            yield False
-            return
-        try:
-            taken = self._depth > 0 or self._take(until)
-            self._depth += taken
-            try:
-                yield taken
-            finally:
-                self._depth -= taken
-                if self._depth == 0:
-                    self._give_back()
-        finally:
-            self._threads.release()
-
-    def _take(self, until: float) -> bool:
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        while True:
-            try:
-                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if self._clock.monotonic() >= until:
-                    return False
-                self._clock.sleep(_LOCK_POLL_S)
-            else:
-                return True
-
-    def _give_back(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)  # closing gives the lock back, also when the process is killed
-        self._descriptor = -1
 
 
 def _bring(repo: BareRepo, head: RemoteHead, before: str) -> str:

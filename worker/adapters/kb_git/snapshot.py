@@ -21,10 +21,11 @@ from tasks.ports import RankedPage, RepoRef
 from worker.adapters.kb_git import ranking
 from worker.adapters.kb_git.content import decoded, page_text, read_blobs
 from worker.adapters.kb_git.dense import ENOUGH, Encoder, Vectors
+from worker.adapters.kb_git.file_lock import FileLock
 from worker.adapters.kb_git.generation import Generation
 from worker.adapters.kb_git.git import NULL_ID, check_hex
 from worker.adapters.kb_git.index_store import IndexStore
-from worker.adapters.kb_git.mirror import FileLock, Mirror, Mirrors
+from worker.adapters.kb_git.mirror import Mirror, Mirrors
 from worker.adapters.kb_git.page_index import ANY_VERSION, BrokenIndexError, Found, IndexedPage
 from worker.adapters.kb_git.passages import best_passage, page_passages
 from worker.adapters.kb_git.terms import Words, is_follow_up
