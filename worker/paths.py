@@ -84,6 +84,8 @@ class AllowedRoots:
         """
         real = self.resolve(path)
         try:
+            if real.is_dir():  # told before its parent is looked at: a root's own lies outside
+                raise PathError("NOT_A_FILE", "is a folder")
             with self._folder(real.parent) as folder:
                 if not stat.S_ISREG(os.stat(real.name, dir_fd=folder, follow_symlinks=False).st_mode):
                     raise PathError("NOT_A_FILE", "not a regular file")

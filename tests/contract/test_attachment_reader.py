@@ -141,7 +141,7 @@ class TestFilesFromOutside:
     def test_what_is_no_regular_file_is_not_read_and_nothing_hangs(self, share: Path, reader: AttachmentReader) -> None:
         os.mkfifo(share / "fifo")
         (share / "folder").mkdir()
-        names = ["fifo", "folder", "folder/", "socket"]
+        names = ["fifo", "folder", "folder/", ".", "socket"]
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(f"/proc/self/cwd/{os.path.relpath(share / 'socket')}")  # a socket's address is a short path
         with contextlib.suppress(PermissionError):  # only root makes devices
