@@ -28,7 +28,7 @@ from worker.clock import SystemClock
 from worker.demo.git_server import GitServer
 from worker.settings import Settings
 
-DEPTHS = (10, 60)
+DEPTHS = (1, 10, 60)
 FILL_S = 600.0
 GENERATED = "versions"
 """One vector a page stands for 7 nearly equal versions there: text alone is asked, and it is in no sum."""

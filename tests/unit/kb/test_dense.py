@@ -12,7 +12,7 @@ from worker.adapters.kb_git.dense import SIZE, Vectors
 from worker.adapters.kb_git.file_lock import FileLock
 from worker.adapters.kb_git.page_index import Found
 from worker.adapters.kb_git.passages import page_passages
-from worker.adapters.kb_git.ranking import fused
+from worker.adapters.kb_git.ranking import Query, fused
 from worker.clock import SystemClock
 
 
@@ -115,10 +115,18 @@ def found(*paths: str) -> list[Found]:
     return [Found(1.0, None, {"facts": {"path": path}}) for path in paths]  # type: ignore[arg-type]
 
 
+ALL_KNOWN, HARDLY_KNOWN = Query({}, 1.0, []), Query({}, 0.1, [])
+
+
 def test_pages_that_both_legs_name_come_first() -> None:
-    assert [hit.path for hit in fused(found("a", "b", "c"), found("c", "d"), 3)] == ["c", "a", "b"]
-    assert fused([], [], 3) == []
+    both = fused(HARDLY_KNOWN, found("a", "b", "c"), found("c", "d"), 3)
+    assert [hit.path for hit in both] == ["c", "a", "b"]
+    assert fused(ALL_KNOWN, [], [], 3) == []
 
 
-def test_the_text_leg_weighs_more() -> None:
-    assert [hit.path for hit in fused(found("text"), found("dense"), 2)] == ["text", "dense"]
+def test_meaning_weighs_less_the_better_the_pages_know_the_questions_words() -> None:
+    text, near = found(*"abcdefgh"), found(*"stuvwxyz")
+    unsure = [hit.path for hit in fused(HARDLY_KNOWN, text, near, 8)]
+    sure = [hit.path for hit in fused(ALL_KNOWN, text, near, 8)]
+    assert (unsure[0], "s" in unsure) == ("a", True)
+    assert sure == list("abcdefgh")

@@ -85,6 +85,13 @@ def test_a_common_word_that_few_titles_have_still_leads_to_them(tmp_path: Path) 
     assert first(index_of(tmp_path / "pages", pages), "发布之前看什么") == "release.md"
 
 
+def test_how_much_of_a_question_is_known_counts_its_own_words_only(handbook: PageIndex) -> None:
+    assert understand(handbook, "年休假").known == 1.0
+    assert understand(handbook, "完全两码事").known == 0.0
+    assert 0.0 < understand(handbook, "年休假能折现吗").known < 1.0
+    assert understand(handbook, "vacation", (), Synonyms.read("vacation, 年休假")).known == 0.0
+
+
 def test_a_word_that_resembles_nothing_finds_nothing(handbook: PageIndex) -> None:
     assert first(handbook, "zzzyyyxxx") == ""
 

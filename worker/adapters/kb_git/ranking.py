@@ -25,15 +25,20 @@ _SPARE = 4
 _MANY_PAGES, _MOST_TELLING = 20_000, 12
 # Chosen on the tuned-on half of tests/bench/recall.py.
 _CHARACTER = 0.45
-_FUSION, _NEAR = 10, 0.85
+_FUSION = 10
+_NEAR, _NEAR_IF_SURE, _SURE = 0.85, 0.4, 0.4
 _MISSPELT, _LONG_WORD, _MOST_MISSPELT = 0.5, 5, 3
 
 
 @dataclass(frozen=True)
 class Query:
-    """A question made ready for one index. ``worth``: what each of its terms tells, by rarity there."""
+    """A question made ready for one index.
+
+    ``worth``: what each of its terms tells, by rarity there · ``known``: share of its own terms that some page holds.
+    """
 
     worth: Mapping[str, float]
+    known: float
     versions: Sequence[str]
     fields: Mapping[str, tantivy.Query] = field(default_factory=dict)
 
@@ -51,7 +56,9 @@ def understand(index: PageIndex, question: str, history: Sequence[str] = (), wor
     if index.size > _MANY_PAGES:  # there the common terms cost most and tell least
         worth = dict(sorted(worth.items(), key=lambda item: -item[1])[:_MOST_TELLING])
     fields = {name: _clauses(index, name, weights, worth, known) for name in TEXT_FIELDS}
-    fields["similar"] = _misspelt(index, [term for term in question_terms(question) if term not in known])
+    own = question_terms(question, history)
+    unknown = [term for term in own if term not in known]
+    fields["similar"] = _misspelt(index, unknown)
     if index.size <= _MANY_PAGES:
         fields[CHARACTERS] = [
             tantivy.Query.boost_query(index.term(CHARACTERS, char), _CHARACTER)
@@ -61,7 +68,12 @@ def understand(index: PageIndex, question: str, history: Sequence[str] = (), wor
         next((v for v in shortened(version) if index.frequency("version", v)), "")
         for version in versions_asked(question)
     ]
-    return Query(worth, [version for version in asked if version], {k: _any(v) for k, v in fields.items() if v})
+    return Query(
+        worth,
+        1 - len(unknown) / max(len(own), 1),
+        [version for version in asked if version],
+        {name: _any(clauses) for name, clauses in fields.items() if clauses},
+    )
 
 
 def _clauses(
@@ -125,11 +137,15 @@ def rank(index: PageIndex, query: Query, limit: int) -> list[Found]:
     return _sorted(found)[:limit]
 
 
-def fused(text: Sequence[Found], near: Sequence[Found], limit: int) -> list[Found]:
-    """Both rankings as one, by reciprocal rank (Cormack et al., SIGIR 2009): scores need no common scale."""
+def fused(query: Query, text: Sequence[Found], near: Sequence[Found], limit: int) -> list[Found]:
+    """Both rankings as one, by reciprocal rank (Cormack et al., SIGIR 2009): scores need no common scale.
+
+    Nearness in meaning weighs little where the pages use the question's words: there it would rather do harm.
+    """
+    weight_near = _NEAR if query.known < _SURE else _NEAR_IF_SURE
     scores: dict[str, float] = {}
     pages: dict[str, Found] = {}
-    for leg, weight in ((text, 1.0), (near, _NEAR)):
+    for leg, weight in ((text, 1.0), (near, weight_near)):
         for place, hit in enumerate(leg):
             scores[hit.path] = scores.get(hit.path, 0.0) + weight / (_FUSION + place)
             pages.setdefault(hit.path, hit)

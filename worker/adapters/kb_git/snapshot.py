@@ -72,7 +72,7 @@ class Legs:
 
     def together(self, limit: int) -> list[Found]:
         """One ranking."""
-        return ranking.fused(self.text, self.near, limit) if self.near else self.text[:limit]
+        return ranking.fused(self.query, self.text, self.near, limit) if self.near else self.text[:limit]
 
 
 class GitKbReader:
