@@ -118,6 +118,15 @@ def test_of_fourteen_nearly_equal_versions_the_question_decides(tmp_path: Path, 
     assert first(index_of(tmp_path / "pages", pages), question) == f"docs/{version}/pool.md"
 
 
+def test_the_figures_of_a_version_are_no_words_to_look_for(tmp_path: Path) -> None:
+    pages = {
+        "v7.5/log.md": "# 日志配置（5）\n\n先看第 5 章与第 7 章。",
+        "v7.5/replica.md": "# 副本配置（12）\n\n先看第 2 章。",
+        "v8.1/replica.md": "# 副本配置（12）\n\n先看第 2 章。",
+    } | {f"v7.5/x{n}.md": f"# 其他（{n}0）\n\n配置。" for n in range(9)}
+    assert first(index_of(tmp_path / "pages", pages), "v7.5 里副本怎么配置") == "v7.5/replica.md"
+
+
 @pytest.mark.parametrize(
     ("history", "question", "page"),
     [

@@ -14,7 +14,14 @@ from dataclasses import dataclass, field
 import tantivy
 
 from worker.adapters.kb_git.page_index import ANY_VERSION, CHARACTERS, TEXT_FIELDS, Found, PageIndex
-from worker.adapters.kb_git.terms import Words, question_characters, question_terms, shortened, versions_asked
+from worker.adapters.kb_git.terms import (
+    Words,
+    question_characters,
+    question_terms,
+    shortened,
+    versions_asked,
+    without_versions,
+)
 
 BOOSTS: Mapping[str, float] = {"title": 1.6, "keywords": 0.7, "headings": 0.6, "place": 0.6}
 
@@ -45,6 +52,9 @@ class Query:
 
 def understand(index: PageIndex, question: str, history: Sequence[str] = (), words: Words | None = None) -> Query:
     """What ``question`` asks of this index."""
+    versions = _versions(index, question)
+    if versions:
+        question = without_versions(question)
     weights = question_terms(question, history, words)
     known: dict[str, dict[str, int]] = {}
     worth: dict[str, float] = {}
@@ -64,16 +74,21 @@ def understand(index: PageIndex, question: str, history: Sequence[str] = (), wor
             tantivy.Query.boost_query(index.term(CHARACTERS, char), _CHARACTER)
             for char in sorted(question_characters(question, history))
         ]
-    asked = [
-        next((v for v in shortened(version) if index.frequency("version", v)), "")
-        for version in versions_asked(question)
-    ]
     return Query(
         worth,
         1 - len(unknown) / max(len(own), 1),
-        [version for version in asked if version],
+        versions,
         {name: _any(clauses) for name, clauses in fields.items() if clauses},
     )
+
+
+def _versions(index: PageIndex, question: str) -> list[str]:
+    """Versions that the question names, each as exactly as pages of it are known."""
+    asked = (
+        next((v for v in shortened(version) if index.frequency("version", v)), "")
+        for version in versions_asked(question)
+    )
+    return [version for version in asked if version]
 
 
 def _clauses(

@@ -207,6 +207,11 @@ def versions_asked(question: str) -> list[str]:
     return list(dict.fromkeys(max(groups) for groups in found))
 
 
+def without_versions(question: str) -> str:
+    """The question without the versions that it names: the 5 of 7.5 is no word to look for."""
+    return _VERSION.sub(" ", unicodedata.normalize("NFKC", question))
+
+
 def versions_of(path: str, labels: Iterable[str] = ()) -> set[str]:
     """Versions that a page is for, as its path and its labels (title, project ids) name them, each with its beginnings.
 
