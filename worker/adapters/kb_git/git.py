@@ -49,6 +49,9 @@ NULL_ID = "0" * 40
 HEAD_REF = "refs/kbw/head"
 """The mirror's note of what was fetched last; set only after all objects of that commit are there."""
 
+_PATIENT = {"http.lowSpeedTime": "120"}
+"""A push of kilobytes is followed by a long silence: the server unpacks a big catalog and says next to nothing."""
+
 _DAMAGE = ("unable to read", "is corrupt", "bad object", "not a git repository", "unable to find", "loose object")
 _NOT_GIVEN = ("not our ref", "unadvertised object", "couldn't find remote ref")
 _MACHINE = ("no space left", "disk quota", "permission denied", "read-only file system", "too many open files")
@@ -136,7 +139,7 @@ class BareRepo:
         a window of 0 it would not even look which objects the server has to make them of).
         """
         spec = f"{check_hex(commit)}:refs/heads/{check_branch(branch)}"
-        extra = {"pack.window": "1"} if small_window else {}
+        extra = {**_PATIENT, **({"pack.window": "1"} if small_window else {})}
         try:
             done = self._push([], spec, extra)
         except TransientError as error:  # killed at its time limit: the server may have taken it
