@@ -278,6 +278,25 @@ def test_a_catalog_that_lists_an_old_file_only_now_shows_it(world: World, tmp_pa
     assert seen(updated) == seen(anew(world, tmp_path / "anew"))
 
 
+def test_a_listing_of_many_folders_shows_each_and_keeps_few_of_each(world: World) -> None:
+    files = {f"f{folder:02}/p{number:02}.md": b"# x" for folder in range(60) for number in range(40)}
+    world.commit({**files, "catalog.json": listed(sorted(files))})
+    first = world.latest()
+    manifest = json.loads(next(world.index.glob(f"{first.commit}-*/generation.json")).read_bytes())
+    assert sum(map(len, manifest["heads"].values())) < 2_000
+    taken = [f"f07/p{number:02}.md" for number in range(40)]
+    pages = [facts.path for facts in first.listing(350, taken)]
+    assert pages[:40] == taken
+    assert len(set(pages)) == 350
+    assert {path.partition("/")[0] for path in pages} == {f"f{folder:02}" for folder in range(60)}
+    gone = [path for path in files if path.startswith("f0") and path < "f08"]
+    world.commit({"catalog.json": listed(sorted(set(files) - set(gone)))}, gone)
+    assert len(world.latest().listing(350, [])) == 350
+    left = sorted(files)[-30:]
+    world.commit({"catalog.json": listed(left)})
+    assert sorted(facts.path for facts in world.latest().listing(350, [])) == left
+
+
 def test_an_index_of_another_schema_is_built_anew_and_removed(world: World) -> None:
     commit = world.latest().commit
     folder = world.generations()[0]

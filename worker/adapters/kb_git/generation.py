@@ -25,6 +25,9 @@ SCHEMA = 4
 MANIFEST, PAGES = "generation.json", "pages"
 
 _HEADS = 500
+_LISTED = 1_000
+"""So many paths of all groups together are enough for a listing (350 of them, some of them taken already)."""
+
 _EDGE = 64 << 10
 _WHOLE = 1 << 20
 
@@ -117,8 +120,12 @@ class Heads:
             self._heads.pop(name, None)
 
     def put_into(self, manifest: Manifest) -> Manifest:
-        """``manifest`` with these heads."""
-        return replace(manifest, heads=self._heads, counts=self._counts)
+        """``manifest`` with these heads, as many of each group as a listing can need: every reader holds them."""
+        rows, longest = 1, max(self._counts.values(), default=0)
+        while rows < longest and sum(min(count, rows) for count in self._counts.values()) < _LISTED:
+            rows *= 2
+        heads = {name: paths[:rows] for name, paths in self._heads.items()}
+        return replace(manifest, heads=heads, counts=self._counts)
 
 
 def file_marks(folder: Path, known: Mapping[str, tuple[int, int]] | None = None) -> dict[str, tuple[int, int]]:
