@@ -61,6 +61,7 @@ def test_search_tells_what_it_found_and_which_field_gave_what(
     assert isinstance(found, dict)
     assert found["hits"][0]["path"] == "a.md"
     assert {"body", "headings"} <= set(found["hits"][0]["fields"])
+    assert (found["hits"][0]["places"]["text"], found["legs"]["text"]) == (1, 1)
     assert found["terms"]["连接"] > 0
     assert search(settings, "完全无关的词", 5, as_json=False) == 1
     assert "asked for" in capsys.readouterr().out

@@ -36,14 +36,15 @@ def search(settings: Settings, text: str, limit: int, *, as_json: bool) -> int:
     if as_json:
         facts = {"repo": str(repo), "commit": snapshot.commit, "pages": snapshot.page_count}
         asked = {"terms": {term: round(worth, 3) for term, worth in found.terms.items()}, "versions": found.versions}
-        asked["legs"] = dict(found.legs)
-        click.echo(json.dumps({**facts, **asked, "hits": hits}, ensure_ascii=False, indent=2))
+        legs = {"legs": found.legs, "vectors": found.vectors}
+        click.echo(json.dumps({**facts, **asked, **legs, "hits": hits}, ensure_ascii=False, indent=2))
         return 0 if hits else 1
     click.echo(f"{repo} at {snapshot.commit[:12]}, {snapshot.page_count} pages")
     click.echo("asked for: " + "  ".join(f"{term} {worth:.1f}" for term, worth in list(found.terms.items())[:20]))
     if found.versions:
         click.echo("versions:  " + ", ".join(found.versions))
-    click.echo("legs:      " + "  ".join(f"{leg} {count}" for leg, count in found.legs.items()))
+    made = "" if found.vectors is None else f"  (vectors of {found.vectors} page files)"
+    click.echo("legs:      " + "  ".join(f"{leg} {count}" for leg, count in found.legs.items()) + made)
     for number, reason in enumerate(found.hits, start=1):
         click.echo(f"{number:3}  {reason.score:8.2f}  {reason.facts.path}  {reason.facts.title}")
         places = "  ".join(f"{leg} #{place}" for leg, place in reason.places.items())

@@ -26,7 +26,7 @@ from worker.adapters.kb_git.terms import (
 BOOSTS: Mapping[str, float] = {"title": 1.6, "keywords": 0.7, "headings": 0.6, "place": 0.6}
 
 _OTHER_VERSION = 0.6
-_NO_VERSION = 0.85
+_NO_VERSION = 0.7
 _OLDER_VERSION = 0.9
 _SPARE = 4
 _MANY_PAGES, _MOST_TELLING = 20_000, 12

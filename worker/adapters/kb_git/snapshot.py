@@ -41,11 +41,15 @@ _FACTS = 2_000
 
 @dataclass(frozen=True)
 class Explanation:
-    """``terms``: what the question was taken for, with what each tells · ``legs``: how many pages each leg named."""
+    """``terms``: what the question was taken for, with what each tells · ``legs``: how many pages each leg named.
+
+    ``vectors``: how many page files have vectors by now, ``None`` without an encoder.
+    """
 
     terms: Mapping[str, float]
     versions: Sequence[str]
     legs: Mapping[str, int]
+    vectors: int | None
     hits: Sequence[Reason]
 
 
@@ -215,7 +219,9 @@ class GitSnapshot:
                 for hit in legs.together(limit)
             ]
             terms = dict(sorted(legs.query.worth.items(), key=lambda item: -item[1]))
-            return Explanation(terms, list(legs.query.versions), {k: len(v) for k, v in named.items()}, hits)
+            counts = {leg: len(paths) for leg, paths in named.items()}
+            vectors = self._vectors.count() if self._vectors is not None else None
+            return Explanation(terms, list(legs.query.versions), counts, vectors, hits)
 
         return self._ask(look)
 
