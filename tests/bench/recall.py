@@ -1,4 +1,4 @@
-"""How often the pages that a good answer needs are among the first 10 and 60: each leg, both fused, and the plain way.
+"""How often the pages that a good answer needs come first, in the first 10 and 60: each leg, both, the plain way.
 
     python -m tests.bench.recall [--misses] [--no-synonyms]
 

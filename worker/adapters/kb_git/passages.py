@@ -54,7 +54,7 @@ def _borders(body: str) -> tuple[int, ...]:
 def page_passages(title: str, body: str) -> list[str]:
     """The prose of a page in windows of about 350 characters, each behind the title: one vector each.
 
-    At most 16, from the beginning; code is left out. Measured: whole pages as one vector find a third less.
+    At most 16, from the beginning; code is left out. Measured at 10: 0.82 of the questions, one vector a page 0.71.
     """
     windows = [""]
     for text in _prose(body[:_MOST_READ]):
