@@ -4,8 +4,8 @@
 
 Questions are asked as people ask, not taken from titles; strict: *every* page that the answer needs must be there. The
 tuned-on half of each set chose the weights; of the held-out half no single question was looked at, but its sums were in
-view (``recall_sets``). The sets named hard, handbook and follow-up were written before any ranking of them was seen. ``counting`` is the plain way:
-how often pieces of the question stand in a page's metadata.
+view (``recall_sets``). The sets named hard, handbook and follow-up were written before any ranking of them was seen.
+``counting`` is the plain way: how often pieces of the question stand in a page's metadata.
 """
 
 from __future__ import annotations
