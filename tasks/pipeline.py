@@ -14,6 +14,7 @@ from typing import Any
 from tasks.contract.shape import Shape
 from tasks.errors import Code, JobError, PermanentError, TransientError
 from tasks.ports import Claim, Clock
+from tasks.rules.reply_fault import BROKEN_REPLY
 from tasks.rules.retry import delay_before_retry
 from tasks.spans import ENDS, begin_span, end_span
 from tasks.stages.job import EVENTS, Job, failure_of
@@ -92,6 +93,19 @@ class Pipeline:
     def step(self, stage: str) -> Step:
         """The step of that name; ``KeyError`` when the pipeline has none."""
         return {step.name: step for step in self.steps}[stage]
+
+    def mends(self, stage: str, code: str) -> Step:
+        """Where a new try of a job that failed at ``stage`` with ``code`` begins: where the outcome can change.
+
+        A commit that is gone wants another one pinned, a reply that broke a rule another reply.
+        """
+        if code == Code.COMMIT_GONE:
+            return self.first
+        failed = self.step(stage)
+        if code in BROKEN_REPLY:
+            before = self.steps[: self.steps.index(failed) + 1]
+            return next((step for step in reversed(before) if step.calls_model), failed)
+        return failed
 
     def after(self, step: Step, job: Job) -> Step:
         """The next step that this job needs; the last one is never followed."""

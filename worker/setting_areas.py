@@ -74,7 +74,12 @@ class SharedSettings(Area):
 class RedisSettings(Area):
     """Job records and wake-up calls."""
 
-    url: str = Field(default="", alias="KBW_REDIS_URL", description="Redis or Valkey URL; none: embedded Valkey")
+    url: str = Field(
+        default="",
+        alias="KBW_REDIS_URL",
+        pattern="^((redis|rediss|unix)://.*)?$",
+        description="Redis or Valkey URL; none: embedded Valkey",
+    )
     prefix: str = Field(default="kbw:", alias="KBW_REDIS_PREFIX", description="prefix of all keys")
     state_dir: str = Field(
         default="~/.local/state/kbw", alias="KBW_STATE_DIR", description="append-only file of the embedded Valkey"

@@ -12,6 +12,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, Self
 from urllib.parse import unquote
@@ -157,6 +158,20 @@ def _describe(error: ValidationError) -> str:
         found = "" if name in secret else f" (found {_shown(item['input'])!r})"
         told.append(f"{name}: {item['msg']}{found}")
     return "; ".join(told)
+
+
+def unknown_variables() -> dict[str, str]:
+    """Variables that look like a setting of ours and are none, each with the name that was probably meant, or ``""``.
+
+    They may belong to somebody else (a knowledge source's variable may begin with KBW_ too), so they are no error.
+    """
+    known = {name for _, name in _names()}
+    found = {}
+    for name in sorted(set(os.environ) - known - {CONFIG_VARIABLE, "KBW_PYTHON"}):  # the last is the start script's
+        near = next(iter(get_close_matches(name, known, n=1, cutoff=0.85)), "")
+        if name.startswith("KBW_") or near:
+            found[name] = near
+    return found
 
 
 def environment_for_children(changes: dict[str, str] | None = None) -> dict[str, str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tasks.errors import Code
 from tasks.ports import Record
-from tasks.rules.reply_fault import UNREADABLE
+from tasks.rules.reply_fault import BROKEN_REPLY
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,6 @@ class Explanation:
     zh: str
     cure_zh: str
 
-
-_MODEL_REPLY = (
-    "look at replies/ in the job's folder; mend the model or its prompt, then `kbw replay ID --from-stage {}`"
-)
 
 EXPLANATIONS: dict[str, Explanation] = {
     Code.BAD_PAYLOAD: Explanation(
@@ -133,11 +129,11 @@ EXPLANATIONS: dict[str, Explanation] = {
     **{
         code: Explanation(
             "the model's reply could not be read or broke a rule, after two re-asks",
-            _MODEL_REPLY.format("answer"),
+            "look at replies/ in the job's folder; mend the model or its prompt, then replay: the model is asked anew",
             "模型多次给出不合要求的回复",
             "请稍后重试；管理员可查看任务目录中的模型原始回复",
         )
-        for code in (*UNREADABLE, Code.EMPTY_ANSWER, Code.SOURCES_REQUIRED, Code.UNKNOWN_SOURCE)
+        for code in BROKEN_REPLY
     },
 }
 

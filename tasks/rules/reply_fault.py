@@ -20,6 +20,9 @@ UNREADABLE = frozenset(
 )
 """The codes of replies that cannot be read, whatever was asked."""
 
+BROKEN_REPLY = UNREADABLE | {Code.EMPTY_ANSWER, Code.SOURCES_REQUIRED, Code.UNKNOWN_SOURCE}
+"""The codes that only another reply of the model mends."""
+
 
 class ReplyFault(Exception):  # noqa: N818 - a fault of the reply, which the program expects
     """A reply cannot be read. ``zh`` goes back to the model and to the team, ``en`` to operators; both name the kind

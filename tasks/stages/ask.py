@@ -130,7 +130,11 @@ class Asker:
             return readable
         if turn is None or turn.fault is None or self._seconds_left() < _SHORTEST_CALL_S:
             raise _out_of_time(self.stage, turn.fault if turn else None)
-        raise turn.fault.as_error() from turn.fault
+        raise PermanentError(
+            turn.fault.code,
+            en=f"no reply of the model could be read; the last one, {turn.fault.en}",
+            zh=f"模型多次给出无法读取的回复，请重新提问（{turn.fault.zh}）",
+        ) from turn.fault
 
     def _turn(self, inquiry: Inquiry[R], number: int, again: int, repair: Repair | None) -> _Turn[R]:
         """One call: the raw reply is on disk before anybody looks at it, the journal knows it before anybody acts."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,6 +112,33 @@ def test_settings_are_shown_with_origin_and_meaning_but_no_secret(kbw: Any) -> N
     assert found["OPENCLAW_SHARED_DIR"]["origin"] == "environment"
     assert all(row["meaning"] for row in rows)
     assert "tok-3f9a17c2" not in kbw("doctor", "--settings", GITEA_BOT_TOKEN="tok-3f9a17c2").output
+
+
+def test_doctor_names_a_misspelt_variable_and_what_was_meant(kbw: Any) -> None:
+    told = kbw("doctor", KBW_MAX_ATEMPTS="3", GITEA_BOT_TOKN="x").output
+
+    assert "KBW_MAX_ATEMPTS is no setting" in told
+    assert "did you mean KBW_MAX_ATTEMPTS?" in told
+    assert "did you mean GITEA_BOT_TOKEN?" in told
+    assert "is no setting" not in kbw("doctor").output
+
+
+def test_a_redis_url_of_another_kind_is_refused_by_its_name(kbw: Any) -> None:
+    result = kbw("up", KBW_REDIS_URL="http://redis.example.com")
+
+    assert (result.exit_code, result.stderr.split(":")[1].strip()) == (1, "KBW_REDIS_URL")
+
+
+def test_a_reader_that_goes_away_is_no_error_of_ours() -> None:
+    ends = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m worker.cli schema answer | true; echo ${{PIPESTATUS[0]}}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert "INTERNAL" not in ends.stderr
+    assert "Traceback" not in ends.stderr
 
 
 def test_a_wrong_setting_is_one_line_and_exit_code_1(kbw: Any) -> None:

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from tasks.errors import Code, PermanentError, TransientError
-from tasks.ports import Claim
+from tasks.ports import Claim, ModelCall
 from tasks.restore import answered_record
 from tests.fakes import REPO, FailingAt, World, payload
 from tests.fakes_kb_reader import FakeKbReader
+from tests.fakes_model import FakeModel
 from worker.ops.control import cancel, gate_of
 from worker.ops.desk import Desk
 from worker.ops.failure import OperationFailedError
@@ -42,6 +43,13 @@ def failed_at_select() -> World:
     world.settle()
     assert world.result(TASK)["errorCode"] == "MODEL_AUTH"
     return world
+
+
+def groundless(call: ModelCall) -> str:
+    """Claims that the knowledge base suffices, and names no page."""
+    if call.schema_name == "kb_answer":
+        return json.dumps({"answer": "是。", "knowledgeSufficient": True, "sources": []}, ensure_ascii=False)
+    return json.dumps({"selectedPages": [{"path": "concepts/lease.md"}]})
 
 
 # ---------------------------------------------------------------- replay
@@ -139,6 +147,22 @@ def test_a_success_that_could_not_be_delivered_is_only_delivered() -> None:
     assert (told.stage, told.moved) == ("publish", ())
     assert len(world.sink.delivered[f"results/{TASK}.json"]) == 1
     assert (world.record(TASK).state, len(world.model.calls)) == ("done", calls)
+
+
+def test_a_reply_that_broke_a_rule_is_asked_for_again_not_judged_again() -> None:
+    world = World()
+    good = world.model
+    world.model = FakeModel(by_call=groundless)
+    world.accept(payload())
+    world.settle()
+    assert (world.record(TASK).failed_stage, world.record(TASK).code) == ("apply", "SOURCES_REQUIRED")
+    world.model = good
+
+    told = replay(desk_of(world), TASK, AGAIN)
+    world.settle()
+
+    assert (told.stage, told.moved) == ("answer", ("answer.json", "result.json"))
+    assert world.result(TASK)["success"]
 
 
 def test_a_default_stage_whose_input_is_lost_begins_earlier_a_wished_one_is_refused() -> None:

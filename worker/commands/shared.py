@@ -27,6 +27,8 @@ def told(command: Callable[..., Any]) -> Callable[..., Any]:
             return command(*args, **options)
         except (click.exceptions.Exit, click.ClickException, click.Abort):
             raise
+        except BrokenPipeError:  # whoever read our output went away (`| head`): click ends without a word
+            raise
         except Exception as error:  # noqa: BLE001 - a person at a terminal gets a line, not a traceback
             fail(_line_of(error))
 

@@ -12,7 +12,7 @@ from typing import Literal
 import click
 import redis
 
-from tasks.errors import JobError
+from tasks.errors import Code, JobError, StoreUnavailableError
 from tasks.knowledge.secrets import variables_in
 from tasks.knowledge.validate import mounted_nodes
 from tasks.ports import RepoRef
@@ -23,7 +23,7 @@ from worker.adapters.kb_git.process import MIN_GIT, git_version
 from worker.adapters.otlp_spans import is_installed, problem_of, shown_endpoint
 from worker.bootstrap import Workshop, workshop
 from worker.knowledge_config import checked_files
-from worker.settings import Settings, SettingsError, source_variable
+from worker.settings import Settings, SettingsError, source_variable, unknown_variables
 
 MARKS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
 PROBE = "找一条 探测 探测 探测问题 的 钩子 型事件素材"
@@ -46,7 +46,7 @@ def examine(settings: Settings, *, as_json: bool) -> int:
     for area, look in AREAS.items():
         try:
             found = list(look(settings))
-        except SettingsError as error:
+        except (SettingsError, StoreUnavailableError) as error:
             found = [Check(area, "fail", str(error))]
         except Exception as error:  # noqa: BLE001 - a check that fails is a finding, the others still run
             found = [Check(area, "fail", f"{type(error).__name__}: {error}")]
@@ -70,6 +70,13 @@ def print_settings(settings: Settings, *, as_json: bool) -> int:
     for row in rows:
         click.echo(f"{row.name:<34} {row.value or '—':<28} {row.origin:<12} {row.meaning}")
     return 0
+
+
+def _names(_settings: Settings) -> Iterator[Check]:
+    """A misspelt variable is silently without effect: the one fault that nothing else would tell."""
+    for name, near in unknown_variables().items():
+        cure = f"did you mean {near}? " if near else ""
+        yield Check("settings", "warn", f"{name} is no setting", f"{cure}`kbw doctor --settings` lists all")
 
 
 def _git(_settings: Settings) -> Iterator[Check]:
@@ -104,7 +111,8 @@ def _knowledge_base(settings: Settings) -> Iterator[Check]:
         else:
             yield Check("kb", "ok", f"the token may push to {repo}")
     except JobError as error:
-        yield Check("kb", "fail", f"{error.code}: {error.en}")
+        cure = "check GITEA_URL and the network" if error.code == Code.KB_UNREACHABLE else ""
+        yield Check("kb", "fail", f"{error.code}: {error.en}", cure)
 
 
 def _shared(settings: Settings) -> Iterator[Check]:
@@ -222,6 +230,7 @@ def _anywhere(settings: Settings) -> Workshop:
 
 
 AREAS: dict[str, Callable[[Settings], Iterator[Check]]] = {
+    "settings": _names,
     "git": _git,
     "kb": _knowledge_base,
     "shared": _shared,

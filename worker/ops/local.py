@@ -155,10 +155,11 @@ def _runs_again(job: Job, pipeline: Pipeline, result: JsonObject, actor: str) ->
     if result.get("success") is True or not history.source.startswith("run:"):
         return False
     code = str(result.get("errorCode") or "")
-    lost = [step.writes for step in pipeline.steps if step.writes] if code == Code.COMMIT_GONE else []
+    begin = pipeline.mends(stands_at(pipeline, job).name, code)
+    anew = [step.writes for step in pipeline.steps[pipeline.steps.index(begin) :] if step.writes]
     job.generation = history.generation + 1
-    note(job, None, "replay", stage=stands_at(pipeline, job).name, attempt=0, actor=actor, reason=f"was failed {code}")
-    job.folder.archive([*lost, RESULT], history.generation)
+    note(job, None, "replay", stage=begin.name, attempt=0, actor=actor, reason=f"was failed {code}")
+    job.folder.archive([*anew, RESULT], history.generation)
     return True
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import click
 
 from tasks.contract import strict_json
-from tasks.errors import Code
 from tasks.pipeline import Pipeline, Step
 from tasks.ports import Record
 from tasks.recovery import read_history, stands_at
@@ -129,12 +128,10 @@ def _where(record: Record, job: Job, pipeline: Pipeline, wished: str) -> tuple[S
 def default_stage(record: Record, job: Job, pipeline: Pipeline) -> str:
     """Where a replay begins unless told: the stage that failed, else the first.
 
-    A commit that is gone can only be mended by pinning another; a success that could not be delivered is delivered.
+    Earlier where the same again would fail again; a success that could not be delivered is delivered.
     """
-    if record.code == Code.COMMIT_GONE:
-        return pipeline.first.name
     if record.failed_stage in [step.name for step in pipeline.steps]:
-        return record.failed_stage
+        return pipeline.mends(record.failed_stage, record.code).name
     if record.state == "failed" and is_success(job):
         return pipeline.last.name
     return pipeline.first.name
