@@ -80,16 +80,16 @@ def _index_entry(entry: dict[str, Any]) -> index_page.IndexEntry:
     return index_page.IndexEntry(facts.path, facts.title, facts.type, facts.keywords)
 
 
-def changed(pages: int, count: int = 10) -> dict[str, bytes]:
-    """``count`` more pages on top of :func:`content`, with the catalog that lists them."""
-    files = content(pages)
-    catalog = json.loads(files["catalog.json"])
-    more: dict[str, bytes] = {}
-    for number in range(count):
-        entry = {**catalog["pages"][0], "path": f"qa/new-{number}.md", "title": f"新问答 {number}", "type": "qa"}
-        catalog["pages"].append(entry)
-        more[str(entry["path"])] = f"# 新问答 {number}\n\n这里回答关于水位线与检查点的问题。\n".encode()
-    catalog["updatedAt"] = "2026-01-02T00:00:00Z"
-    catalog["pages"].sort(key=lambda entry: entry["path"])
-    more["catalog.json"] = json.dumps(catalog, ensure_ascii=False, indent=2).encode()
-    return more
+def changes(pages: int, rounds: int, count: int = 10) -> Iterator[dict[str, bytes]]:
+    """One commit after the other on top of :func:`content`: ``count`` more pages, with the catalog that lists them."""
+    catalog = json.loads(content(pages)["catalog.json"])
+    for turn in range(rounds):
+        more: dict[str, bytes] = {}
+        for number in range(count):
+            title = f"新问答 {turn}-{number}"
+            entry = {**catalog["pages"][0], "path": f"qa/new-{turn}-{number}.md", "title": title, "type": "qa"}
+            catalog["pages"].append(entry)
+            more[str(entry["path"])] = f"# {title}\n\n这里回答关于水位线与检查点的问题。\n".encode()
+        catalog["updatedAt"] = f"2026-01-02T00:00:{turn:02}Z"
+        catalog["pages"].sort(key=lambda entry: entry["path"])
+        yield {**more, "catalog.json": json.dumps(catalog, ensure_ascii=False, indent=2).encode()}
