@@ -145,6 +145,14 @@ def test_missing_and_odd_fields_of_a_completion_have_plain_values() -> None:
     assert (reply.text, reply.finish_reason, reply.model, reply.prompt_tokens) == ("", "", "m", 0)
 
 
+@pytest.mark.parametrize("figure", [2**63, 10**30, 9 * 10**18])
+def test_a_token_count_that_no_call_can_have_counts_as_none(figure: int) -> None:
+    body = b'{"choices": [{"message": {}}], "usage": {"prompt_tokens": %d, "completion_tokens": 7}}' % figure
+    reply = read_answer(Answer(200, "application/json", body), asked_model="m")
+    assert not isinstance(reply, Refusal)
+    assert (reply.prompt_tokens, reply.completion_tokens) == (0, 7), "the fleet's counters hold 64 bits"
+
+
 def test_text_parts_are_joined() -> None:
     parts = '[{"type": "text", "text": "上"}, {"type": "image"}, {"type": "text", "text": "下"}]'
     body = f'{{"choices": [{{"message": {{"content": {parts}}}}}]}}'.encode()

@@ -11,6 +11,9 @@ from worker.adapters.model.wire import Answer
 
 _HTTP_KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
+_MOST_TOKENS = 1_000_000_000
+"""No call has more. Added up, nonsense would overflow the fleet's 64-bit counters for good."""
+
 
 def read_answer(answer: Answer, *, asked_model: str) -> RawReply | Refusal:
     """What ``answer`` is. Only a chat completion with at least one choice is a reply; its text may well be empty.
@@ -101,4 +104,4 @@ def _word(value: Any) -> str:
 
 
 def _count(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST_TOKENS else 0
