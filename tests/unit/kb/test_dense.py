@@ -14,6 +14,7 @@ from worker.adapters.kb_git.page_index import Found
 from worker.adapters.kb_git.passages import page_passages
 from worker.adapters.kb_git.ranking import Query, fused
 from worker.clock import SystemClock
+from worker.log import FIELDS
 
 
 class LetterEncoder:
@@ -130,3 +131,17 @@ def test_meaning_weighs_less_the_better_the_pages_know_the_questions_words() -> 
     sure = [hit.path for hit in fused(ALL_KNOWN, text, near, 8)]
     assert (unsure[0], "s" in unsure) == ("a", True)
     assert sure == list("abcdefgh")
+
+
+def test_a_background_that_fails_says_why_in_a_field_that_the_log_shows(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    vectors = open_vectors(tmp_path / "v", LetterEncoder())
+
+    def gone() -> Any:
+        raise OSError("no space left")
+
+    vectors.fill_later(gone, lambda: pytest.fail("nothing was filled"))
+    vectors.wait_until_filled(30)
+
+    assert [getattr(record, FIELDS) for record in caplog.records] == [{"reason": "OSError: no space left"}]

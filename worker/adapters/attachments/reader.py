@@ -126,7 +126,7 @@ class ChildProcessReader:
         try:
             answer = run_child(file.descriptor, name, chars, limits, min(left, limits.wall_s))
         except OSError as error:  # no process, no memory: ours to mend, not the file's fault, and not cached
-            log.warning("attachment.child_not_started", extra={"code": type(error).__name__})
+            log.warning("attachment.child_not_started", extra={"kbw": {"code": type(error).__name__}})
             return ChildAnswer(fault="OUT_OF_MEMORY", settled=False)
         self._tell_isolation(answer)
         return _EXHAUSTED if answer.fault == "TIMEOUT" and left < limits.wall_s else answer
@@ -147,7 +147,7 @@ class ChildProcessReader:
             log.log(
                 logging.INFO if answer.isolated else logging.WARNING,
                 "attachment.child_network",
-                extra={"isolated": answer.isolated},
+                extra={"kbw": {"isolated": answer.isolated}},
             )
 
     def _hurry(self, deadline: float) -> None:

@@ -188,4 +188,4 @@ class Vectors:
             if self.fill(wanted()) is not None:
                 done()
         except Exception as error:  # noqa: BLE001  # an extra: the search goes on without it, and says so
-            log.warning("dense.fill_failed", extra={"reason": f"{type(error).__name__}: {error}"[:200]})
+            log.warning("dense.fill_failed", extra={"kbw": {"reason": f"{type(error).__name__}: {error}"[:200]}})
