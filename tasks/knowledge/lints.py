@@ -93,7 +93,7 @@ def _endpoint(spec: KnowledgeSpec) -> Iterator[Remark]:
         message = "the endpoint is no address this mode can call"
         yield "error", "BAD_ENDPOINT", place, message, f"start it with {', '.join(f'{one}://' for one in allowed)}"
     elif parts.scheme == "http":
-        message = f"{parts.hostname} is called without TLS: hits and headers can be read on the way"
+        message = f"{parts.hostname} has no TLS: called only when listed; hits and headers can be read on the way"
         yield "warning", "PLAIN_HTTP", place, message, "use https, or list the host in KBW_KNOWLEDGE_ALLOWED_HOSTS"
 
 

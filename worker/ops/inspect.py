@@ -70,7 +70,10 @@ def show_job(settings: Settings, task_id: str, *, as_json: bool) -> int:
 def _story(document: dict[str, Any], record: Record | None, now: float) -> list[str]:
     found = document["artefacts"]
     payload, result = found.get(PAYLOAD) or {}, found.get(RESULT) or {}
-    lines = [f"{document['taskId']}  {payload.get('question', '')!s:.100}", f"  folder    {document['folder']}"]
+    lines = [f"{document['taskId']}  {payload.get('question', '')!s:.100}".rstrip()]
+    if document["folder"] is None and record and record.pruned:
+        return [*lines, _standing(record)]  # nothing else is left
+    lines.append(f"  folder    {document['folder']}")
     if record:
         lines.append(_standing(record))
         if waiting := why_waiting(record, now):
