@@ -55,7 +55,18 @@ def set_up_logging(mask: SecretMask, form: Literal["json", "text"], level: str) 
     root.handlers[:] = [handler]
     root.setLevel(level)
     logging.captureWarnings(capture=True)  # celery warns with several lines of text; ours are one line each
-    for name in ("celery", "kombu", "amqp", "httpx", "httpcore", "httpx2", "httpcore2", "git"):
+    for name in (
+        "celery",
+        "kombu",
+        "amqp",
+        "httpx",
+        "httpcore",
+        "httpx2",
+        "httpcore2",
+        "git",
+        "opentelemetry",
+        "urllib3",
+    ):
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLevelName(level)))
     for name in ("mcp", "client"):  # the MCP SDK logs pieces of what a server sent, which may be a material card
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)

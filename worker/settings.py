@@ -112,7 +112,8 @@ class Settings:
         values = [getattr(getattr(self, area), field_name) for area, _, field_name, _ in _fields()]
         secrets = [value.get_secret_value() for value in values if isinstance(value, SecretStr)]
         secrets += [part for value in values if isinstance(value, str) for part in _passwords(value)]
-        secrets += [part.partition("=")[2].strip() for part in listed(self.trace.headers.get_secret_value())]
+        headers = [part.partition("=")[2].strip() for part in listed(self.trace.headers.get_secret_value())]
+        secrets += [form for value in headers for form in (value, unquote(value))]
         secrets += _secrets_of_sources(self.knowledge)
         return [secret for secret in dict.fromkeys(secrets) if secret]
 

@@ -131,6 +131,14 @@ def test_a_password_without_a_user_is_one_as_well() -> None:
     assert Settings.load({"KBW_REDIS_URL": "redis://:hush-hush@host"}).secrets() == ["hush-hush"]
 
 
+def test_a_collectors_header_is_a_secret_as_it_is_written_and_as_it_is_sent() -> None:
+    found = Settings.load(
+        {"OTEL_EXPORTER_OTLP_HEADERS": "Authorization=Bearer%20hush-hush, x-team=blue-team"}
+    ).secrets()
+
+    assert {"Bearer%20hush-hush", "Bearer hush-hush", "blue-team"} <= set(found)
+
+
 def test_every_setting_says_what_it_means() -> None:
     rows = Settings.load().rows()
 
