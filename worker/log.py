@@ -14,6 +14,9 @@ FIELDS = "kbw"
 """``extra={FIELDS: {...}}`` carries an event's fields to the formatter."""
 
 
+_LIBRARIES = ("celery", "kombu", "amqp", "httpx", "httpcore", "httpx2", "httpcore2", "git", "opentelemetry", "urllib3")
+
+
 class _Formatter(logging.Formatter):
     def __init__(self, mask: SecretMask, form: Literal["json", "text"]) -> None:
         super().__init__()
@@ -55,18 +58,7 @@ def set_up_logging(mask: SecretMask, form: Literal["json", "text"], level: str) 
     root.handlers[:] = [handler]
     root.setLevel(level)
     logging.captureWarnings(capture=True)  # celery warns with several lines of text; ours are one line each
-    for name in (
-        "celery",
-        "kombu",
-        "amqp",
-        "httpx",
-        "httpcore",
-        "httpx2",
-        "httpcore2",
-        "git",
-        "opentelemetry",
-        "urllib3",
-    ):
+    for name in _LIBRARIES:
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLevelName(level)))
     for name in ("mcp", "client"):  # the MCP SDK logs pieces of what a server sent, which may be a material card
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
