@@ -1,4 +1,4 @@
-"""Counts what goes through the model and into the repository, for the metrics; must not change it nor fail for it."""
+"""Counts what goes through the ports, for the metrics; must not change it nor fail for it."""
 
 from __future__ import annotations
 
