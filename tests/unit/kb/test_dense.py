@@ -145,3 +145,18 @@ def test_a_background_that_fails_says_why_in_a_field_that_the_log_shows(
     vectors.wait_until_filled(30)
 
     assert [getattr(record, FIELDS) for record in caplog.records] == [{"reason": "OSError: no space left"}]
+
+
+def test_damaged_vectors_cost_the_second_leg_and_not_the_question(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("numpy", reason="the extra `dense` is not installed")
+    vectors = open_vectors(tmp_path / "v", LetterEncoder())
+    vectors.fill([("1" * 40, lambda: ["aaab"])])
+    blobs = tmp_path / "v" / "blobs"
+    blobs.write_bytes(b"\xff" * blobs.stat().st_size)
+
+    assert vectors.nearest(["a"], 2) == []
+    assert [getattr(record, FIELDS)["cure"] for record in caplog.records] == [
+        f"if it stays, delete {tmp_path / 'v'}: it is made again"
+    ]

@@ -82,7 +82,16 @@ class Vectors:
         return int((ids[1:] != ids[:-1]).sum()) + 1 if len(ids) else 0
 
     def nearest(self, questions: Sequence[str], count: int) -> list[str]:
-        """Blob ids by their passage that is nearest to any of ``questions``, the nearest first."""
+        """Blob ids by their passage nearest to any of ``questions``, the nearest first; none when that fails."""
+        try:
+            return self._nearest(questions, count)
+        except Exception as error:  # noqa: BLE001  # an extra, over files that may be damaged: the text leg goes on
+            reason = f"{type(error).__name__}: {error}"[:200]
+            cure = f"if it stays, delete {self._folder}: it is made again"
+            log.warning("dense.search_failed", extra={"kbw": {"reason": reason, "cure": cure}})
+            return []
+
+    def _nearest(self, questions: Sequence[str], count: int) -> list[str]:
         np = importlib.import_module("numpy")
         rows = self._rows()
         if not rows or count <= 0:
