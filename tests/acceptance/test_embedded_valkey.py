@@ -91,6 +91,7 @@ def test_an_append_only_file_cut_off_by_a_crash_is_loaded_up_to_the_cut(make: Ma
     client = client_of(server)
     client.set("first", "1")
     client.set("second", "x" * 500)
+    client.execute_command("WAITAOF", 1, 0, 20_000)  # a busy disk puts the write off, for a second or two
     kill(server)
     file = max((server.directory / "appendonlydir").glob("*.incr.aof"))
     os.truncate(file, file.stat().st_size - 100)

@@ -170,11 +170,20 @@ def _kill_intake(system: System, redis: Resp) -> int:
         return bool(found)
 
     wait_for(there, 20.0, system.tail)
+    wait_for(lambda: listens(redis), 20.0, system.tail)
     limit = time.monotonic() + 2.0
     while redis.call("XPENDING", JOBS, "kbw")[0] == 0 and time.monotonic() < limit:
         time.sleep(0.001)
     os.kill(found[0], signal.SIGKILL)
     return 1
+
+
+def listens(redis: Resp) -> bool:
+    """Whether an intake has made its consumer group."""
+    try:
+        return bool(redis.call("XINFO", "GROUPS", JOBS))
+    except RuntimeError:  # no such key
+        return False
 
 
 def _children(pid: int) -> list[int]:
