@@ -154,6 +154,7 @@ def service(*answers: Said | Callable[[Asked], Said], tls: ssl.SSLContext | None
 def silent_service(first: bytes = b"", *, drip: bytes = b"") -> Iterator[int]:
     """Takes connections, says ``first`` and then nothing, or a byte of ``drip`` every 50 ms for as long as it lasts."""
     listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(0.05)  # a thread left waiting in accept would take connections of whoever gets this number next
     over = threading.Event()
 
     def talk(connection: socket.socket) -> None:
@@ -170,15 +171,17 @@ def silent_service(first: bytes = b"", *, drip: bytes = b"") -> Iterator[int]:
         while not over.is_set():
             try:
                 connection, _ = listener.accept()
-            except OSError:
-                return
+            except TimeoutError:
+                continue
             threading.Thread(target=talk, args=(connection,), daemon=True).start()
 
-    threading.Thread(target=listen, daemon=True).start()
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
     try:
         yield listener.getsockname()[1]
     finally:
         over.set()
+        thread.join(10)
         listener.close()
 
 

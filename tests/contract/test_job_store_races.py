@@ -163,15 +163,18 @@ class AnswerEater:
         self.eaten = 0
         self._port = port
         self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(0.05)
         self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
 
     def _accept(self) -> None:
-        while True:
+        while not self._over.is_set():
             try:
                 client, _ = self._listener.accept()
-            except OSError:
-                return
+            except TimeoutError:
+                continue
             server = socket.create_connection(("127.0.0.1", self._port))
             threading.Thread(target=self._pass_on, args=(client, server, False), daemon=True).start()
             threading.Thread(target=self._pass_on, args=(server, client, True), daemon=True).start()
@@ -189,6 +192,8 @@ class AnswerEater:
                 end.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
+        self._over.set()
+        self._thread.join(10)  # left waiting, it would take connections of whoever gets the descriptor's number next
         self._listener.close()
 
 
