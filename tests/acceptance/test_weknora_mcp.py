@@ -131,10 +131,10 @@ def test_over_http_every_row_of_the_matrix_is_told_apart(
             assert weknora.find(KB, ASKED, timeout=20).status is Status.UNAVAILABLE
         with server.trapped(html=True):
             assert weknora.find(KB, ASKED, timeout=20).status is Status.UNAVAILABLE
-        with server.trapped(hang_s=10.0):
+        with server.trapped(hang_s=40.0):
             started = time.monotonic()
             assert weknora.find(KB, ASKED, timeout=1.0).status is Status.TIMEOUT
-            assert time.monotonic() - started < 8
+            assert time.monotonic() - started < 30
         assert weknora.find(KB, ASKED, timeout=20).status is Status.HIT
     tools = {call.path for call in server.calls}
     assert not [path for path in tools if "chat" in path]

@@ -329,11 +329,11 @@ def test_push_outcomes_are_told_apart(repo: BareRepo, server: GitServer, tmp_pat
 
 
 def test_a_git_process_past_its_time_is_killed_with_its_group(server: GitServer, remote: Remote) -> None:
-    server.faults.delay_s = 9.0
+    server.faults.delay_s = 60.0
     began = time.monotonic()
     with pytest.raises(TransientError) as caught:
         remote_head(remote, GitLimits(lookup_s=0.5))
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 30
     assert caught.value.code == Code.KB_UNREACHABLE
     assert "0.5 s" in caught.value.en
     assert [p for p in processes_below(os.getpid()) if "ls-remote" in (p / "cmdline").read_text()] == []

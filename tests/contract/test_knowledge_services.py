@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -286,10 +287,10 @@ def test_a_redirect_is_not_followed(target: str) -> None:
 def test_a_socket_that_hangs_costs_the_deadline_and_no_more(first: bytes, drip: bytes) -> None:
     started = time.monotonic()
     with silent_service(first, drip=drip) as port:
-        found = ask(f"http://127.0.0.1:{port}", timeout=1, retry=3)
+        found = ask(f"http://127.0.0.1:{port}", timeout=2, retry=5)
 
     assert found.status == Status.TIMEOUT
-    assert 0.9 < time.monotonic() - started < 3.5, "retries do not add up"
+    assert 1.9 < time.monotonic() - started < 10, "six tries of 2 s do not add up"
 
 
 def test_what_is_no_http_is_unavailable() -> None:
@@ -337,12 +338,15 @@ def test_the_connection_goes_to_the_address_that_was_checked_and_to_no_later_one
 
 
 def test_a_look_up_that_hangs_costs_the_deadline_and_no_more() -> None:
+    over = threading.Event()
     started = time.monotonic()
 
-    found = ask("https://kb.example.com", timeout=1, resolve=lambda *_: time.sleep(6) or [])
+    found = ask("https://kb.example.com", timeout=1, resolve=lambda *_: over.wait(60) or [])
 
+    waited = time.monotonic() - started
+    over.set()
     assert found.status == Status.TIMEOUT
-    assert time.monotonic() - started < 5
+    assert waited < 30
 
 
 # ---------------------------------------------------------------- secrets

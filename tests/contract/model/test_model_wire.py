@@ -28,17 +28,17 @@ def test_silence_ends_at_the_timeout(driver: ProbedDriver, server: scripted.Scri
     error = failure(driver, replace(CALL, timeout=0.5))
     assert isinstance(error, TransientError)
     assert "in time" in error.en
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 def test_a_server_that_drips_bytes_is_cut_off(driver: ProbedDriver, server: scripted.ScriptedModel) -> None:
     """Each byte comes well within the read timeout; only the wall clock ends this, in the head already."""
-    server.play(scripted.completion("好", drip_s=0.05))
+    server.play(scripted.completion("好", drip_s=0.1))
     began = time.monotonic()
     error = failure(driver, replace(CALL, timeout=0.6))
     assert isinstance(error, TransientError)
     assert "in time" in error.en
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 def test_a_slow_reply_within_the_timeout_is_a_reply(driver: ProbedDriver, server: scripted.ScriptedModel) -> None:

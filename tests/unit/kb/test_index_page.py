@@ -195,7 +195,7 @@ def test_a_large_index_is_still_quick() -> None:
     update(
         page, [qa(f"title {n:05d} b", f"qa/new-{n}.md") for n in range(0, 30_000, 500)], {e.path for e in entries}, NOW
     )
-    assert time.process_time() - start < 3
+    assert time.process_time() - start < 20  # line by line, for each of the 60 entries, it would be a minute
 
 
 LINES_OF_OTHERS = [
