@@ -30,6 +30,8 @@ class History:
     epoch: int = 0
     cancelled: bool = False
     commit_begun: bool = False
+    failed_stage: str = ""
+    failed_why: str = ""
     source: str = ""
     traceparent: str = ""
 
@@ -60,7 +62,11 @@ def _told(found: History, event: dict[str, Any]) -> History:
     if kind == "finish":
         return replace(found, finished_at=_seconds(event.get("at")))
     if kind == "replay":
-        return replace(found, cancelled=False, commit_begun=False, finished_at=0.0)
+        return replace(found, cancelled=False, commit_begun=False, finished_at=0.0, failed_stage="", failed_why="")
+    if kind == "recover":
+        return replace(found, failed_stage="", failed_why="")
+    if kind == "fail":
+        return replace(found, failed_stage=str(stage or ""), failed_why=str(event.get("reason") or ""))
     if kind == "cancel":
         return replace(found, cancelled=True)
     if kind == "start" and stage == "commit":
@@ -88,6 +94,8 @@ def record_of(job: Job, pipeline_of: Callable[[str], Pipeline], history: History
     if answered is not None:
         return replace(
             answered,
+            failed_stage=_failed_stage(answered, job, pipeline_of, history),
+            error=history.failed_why if answered.state == "failed" else "",
             created=history.accepted_at,
             finished=history.finished_at,
             generation=history.generation,
@@ -113,6 +121,18 @@ def record_of(job: Job, pipeline_of: Callable[[str], Pipeline], history: History
         # a commit that was begun is finished, whatever is wished meanwhile
         attempt=1 if stage.batched and history.commit_begun else 0,
     )
+
+
+def _failed_stage(answered: Record, job: Job, pipeline_of: Callable[[str], Pipeline], history: History) -> str:
+    """Where a failed job failed, so that a replay begins there; ``""``: not failed, or failed where nothing tells."""
+    if answered.state != "failed" or history.failed_stage or not history.source:
+        return history.failed_stage if answered.state == "failed" else ""
+    try:
+        pipeline = pipeline_of(answered.skill)
+    except PermanentError:
+        return ""
+    step = stands_at(pipeline, job)  # a deadline or too many deaths leave no line: the record gave up where it stood
+    return "" if step is pipeline.last else step.name
 
 
 def payload_of(folder: JobFolder) -> JsonObject | None:

@@ -692,11 +692,14 @@ def test_restoring_finished_and_failed_jobs_keeps_their_end(world: World) -> Non
     end(world, "a", commit_id="abc")
     model = record(world, "a")
     world.records.archive.restore(replace(model, task_id="d"), deadline_s=900)
-    world.records.archive.restore(replace(model, task_id="f", state="failed", code="KB_AUTH"), deadline_s=900)
+    world.records.archive.restore(
+        replace(model, task_id="f", state="failed", code="KB_AUTH", failed_stage="fetch"), deadline_s=900
+    )
     noted = replace(model, task_id="p", state="queued", stage="publish", finished=0.0)
     world.records.archive.restore(noted, deadline_s=900, failure=REASON)
     assert (record(world, "d").state, record(world, "d").commit_id) == ("done", "abc")
     assert world.records.views.dead() == ["f"]
+    assert record(world, "f").failed_stage == "fetch"
     assert world.records.views.failure("p") == REASON
     assert world.records.store.accept(new_job("d")).kind == "same"
     assert refused(world, "d", "publish").reason == "over"

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tasks.errors import Code, PermanentError
 from tasks.registry import pipeline_of
-from tests.fakes import REPO, World, payload
+from tests.fakes import REPO, FailingAt, World, payload
 from tests.fakes_job_store import FakeJobRecords
 from worker.ops.control import cancel
 from worker.ops.desk import Desk
@@ -80,6 +81,37 @@ def test_an_answered_job_is_over_and_is_not_run_again() -> None:
 
     assert (world.record(TASK).state, world.folder(TASK).files["result.json"]) == ("done", published)
     assert len(world.sink.delivered[f"results/{TASK}.json"]) == 1
+
+
+def test_a_failed_job_is_replayed_where_it_failed_although_redis_was_lost_since() -> None:
+    world = World()
+    world.model = FailingAt(
+        world.model, "complete", PermanentError(Code.MODEL_AUTH, en="the key was refused", zh="密钥被拒绝")
+    )
+    world.accept(payload())
+    world.settle()
+    before = world.record(TASK)
+    lose_redis(world)
+    recover(upkeep_of(world))
+
+    restored = world.record(TASK)
+    assert (restored.state, restored.code, restored.failed_stage) == ("failed", "MODEL_AUTH", before.failed_stage)
+    assert (restored.failed_stage, restored.error) == ("select", before.error)
+    told = replay(Desk(world.records, world.ports, world.wake, "operator:ann@desk"), TASK, ReplayOrder())
+    assert (told.outcome, told.stage) == ("replayed", "select")
+
+
+def test_a_job_past_its_deadline_left_no_line_but_stood_where_it_stood() -> None:
+    world = World()
+    world.accept(payload(deadlineSeconds=60))
+    world.step()
+    world.clock.sleep(61.0)
+    world.settle()
+    before = world.record(TASK)
+    assert (before.code, before.failed_stage) == ("DEADLINE", "select")
+    lose_redis(world)
+    recover(upkeep_of(world))
+    assert (world.record(TASK).code, world.record(TASK).failed_stage) == ("DEADLINE", "select")
 
 
 def test_jobs_of_one_conversation_come_back_in_their_old_order() -> None:
