@@ -23,6 +23,7 @@ from worker.adapters.kb_git.process import MIN_GIT, git_version
 from worker.adapters.otlp_spans import is_installed, problem_of, shown_endpoint
 from worker.bootstrap import Workshop, workshop
 from worker.knowledge_config import checked_files
+from worker.semaphores import CURE, semaphore_problem
 from worker.settings import Settings, SettingsError, source_variable, unknown_variables
 
 MARKS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
@@ -161,6 +162,11 @@ def _redis(settings: Settings) -> Iterator[Check]:
         yield Check("redis", "fail", f"KBW_REDIS_URL: {type(error).__name__}", "check host, port and password")
 
 
+def _workers(_settings: Settings) -> Iterator[Check]:
+    problem = semaphore_problem()
+    yield Check("workers", "fail", problem, CURE) if problem else Check("workers", "ok", "processes can be started")
+
+
 def _model(settings: Settings) -> Iterator[Check]:
     driver = _anywhere(settings).model
     for finding in driver.probe():
@@ -235,6 +241,7 @@ AREAS: dict[str, Callable[[Settings], Iterator[Check]]] = {
     "kb": _knowledge_base,
     "shared": _shared,
     "redis": _redis,
+    "workers": _workers,
     "model": _model,
     "material": _material,
     "knowledge": _knowledge_sources,

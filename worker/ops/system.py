@@ -16,13 +16,14 @@ from tasks.queues import IO
 from worker.adapters.job_store.faults import ServerFaultError
 from worker.adapters.job_store.guard import check_server
 from worker.adapters.job_store.valkey import EmbeddedValkey
-from worker.app import WorkerClass, build_app, serve, waker
+from worker.app import KINDS, WorkerClass, build_app, serve, waker
 from worker.bootstrap import Workshop, worker_name, workshop
 from worker.intake.loop import IntakeLoop
 from worker.intake.message import register_submit
 from worker.intake.serving import serve_side_by_side
 from worker.owner import AlreadyOwnedError, Owner
 from worker.reconciler import Chore, start_reconciler
+from worker.semaphores import require_semaphores
 from worker.settings import Settings, SettingsError, environment_for_children
 from worker.supervisor import Part, Supervisor
 
@@ -35,6 +36,7 @@ def up(settings: Settings) -> int:
     shop = workshop(settings)
     if not shop.shared_dir.is_dir():
         raise SettingsError(f"OPENCLAW_SHARED_DIR={shop.shared_dir} is no folder; create or mount it")
+    require_semaphores()  # said once here: the workers would die of it again and again
     if settings.redis.url:
         check_records(shop)
         _supervise(settings, settings.redis.url, lambda: None)
@@ -75,6 +77,8 @@ def up(settings: Settings) -> int:
 def serve_worker(settings: Settings, kind: WorkerClass, concurrency: int | None) -> int:
     """One class of workers until told to stop; every worker also carries the reconciler."""
     shop = workshop(settings)
+    if KINDS[kind].pool == "prefork":
+        require_semaphores()
     check_records(shop)
     app = build_app(shop.redis_url, settings.redis.prefix, settings.redis.visibility_s)
     wake = waker(app)
