@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -67,6 +68,8 @@ def build_app(redis_url: str, prefix: str, visibility_s: int = 3_600) -> Celery:
         worker_cancel_long_running_tasks_on_connection_loss=False,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
+        # a server that refuses writes for a while (memory full, disk full, failover) is no reason to end the worker
+        broker_channel_error_retry=True,
         broker_transport_options={
             "visibility_timeout": visibility_s,
             "unacked_mutex_expire": 20,
@@ -115,6 +118,7 @@ def serve(
     # it warns root, eleven lines a worker, that pickled messages could run code: ours are JSON, others are refused
     warnings.filterwarnings("ignore", category=SecurityWarning)
     signals.setup_logging.connect(lambda **_: None, weak=False)  # ours is set up already; celery must not add its own
+    sys.__stdout__ = None  # where celery writes "Warm shutdown" past every logger: our lines alone say what happens
     leaver = Leaver(fleet, shutdown_s)
 
     def ready(**_: object) -> None:
@@ -136,6 +140,7 @@ def serve(
         quiet=True,
     )
     worker.start()
+    logging.getLogger("kbw.system").info("worker.stopped", extra={"kbw": {"worker": name}})
     return int(worker.exitcode or 0)
 
 

@@ -1,4 +1,4 @@
-"""A worker whose broker dies while all its slots are busy goes on consuming when the broker is back."""
+"""A worker whose broker dies, or takes no writes for a while, goes on consuming when the broker is well again."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from celery import Celery
+from redis import Redis
 
 from worker.adapters.job_store import EmbeddedValkey
+from worker.app import build_app
 
 pytestmark = pytest.mark.acceptance
 
@@ -38,6 +40,21 @@ def note(word):
 
 app.worker_main(["worker", "-P", pool, "-c", slots, "-Q", "q", "-l", "WARNING", "--without-gossip", "--without-mingle"])
 """
+
+OURS = """
+import sys
+from worker.app import build_app
+url, notes = sys.argv[1:]
+app = build_app(url, "kbw:")
+
+@app.task(name="note", queue="q")
+def note(word):
+    with open(notes, "a") as file:
+        file.write(word + "\\n")
+
+app.worker_main(["worker", "-P", "threads", "-c", "2", "-Q", "q", "-l", "WARNING", "--without-gossip"])
+"""
+REFUSALS = {"full": "maxmemory", "replica": "read only replica"}
 
 
 @pytest.fixture
@@ -87,3 +104,38 @@ def test_failed_acknowledgements_do_not_eat_the_workers_slots(
     finally:
         os.killpg(worker.pid, signal.SIGKILL)
         worker.wait(10)
+
+
+@pytest.mark.parametrize("state", list(REFUSALS))
+def test_a_broker_that_takes_no_writes_ends_no_worker(valkey: EmbeddedValkey, state: str, tmp_path: Path) -> None:
+    notes, told = tmp_path / "notes", tmp_path / "worker.log"
+    notes.touch()
+    sender = build_app(valkey.address.broker_url, "kbw:")
+    with told.open("wb") as log:
+        worker = subprocess.Popen(
+            [sys.executable, "-c", OURS, valkey.address.broker_url, str(notes)],
+            stdout=log, stderr=log, cwd=Path(__file__).parents[2], start_new_session=True,
+        )  # fmt: skip
+    try:
+        sender.send_task("note", args=["before"], queue="q")
+        until(lambda: "before" in notes.read_text(), told)
+        with Redis.from_url(valkey.address.url) as broker:
+            os.kill(worker.pid, signal.SIGSTOP)
+            sender.send_task("note", args=["meanwhile"], queue="q")  # taken, and its mark refused
+            broker.config_set("maxmemory", "1") if state == "full" else broker.replicaof("127.0.0.1", "1")
+            os.kill(worker.pid, signal.SIGCONT)
+            until(lambda: REFUSALS[state] in told.read_text(), told)
+            broker.config_set("maxmemory", "0") if state == "full" else broker.replicaof("NO", "ONE")
+        sender.send_task("note", args=["after"], queue="q")
+        until(lambda: "after" in notes.read_text() or worker.poll() is not None, told)
+        assert worker.poll() is None, told.read_text()
+    finally:
+        os.killpg(worker.pid, signal.SIGKILL)
+        worker.wait(10)
+
+
+def until(condition: Callable[[], bool], told: Path) -> None:
+    limit = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < limit, told.read_text()
+        time.sleep(0.05)
