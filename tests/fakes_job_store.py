@@ -85,6 +85,7 @@ class FakeJobRecords(JobRules):
             r.generation,
             worker,
             r.deadline,
+            now,
             until,
             self.policy.attempts(stage),
             r.traceparent,

@@ -96,6 +96,8 @@ class Claim:
     generation: int
     worker: str
     deadline: float
+    claimed_at: float
+    """The store's time, as the others are: here only its difference to them means anything."""
     lease_until: float
     max_attempts: int = 0
     """How many attempts this stage gets; at ``attempt == max_attempts`` this is the last one."""

@@ -11,9 +11,10 @@ from tasks.errors import Code, PermanentError, StoreUnavailableError, TransientE
 from tasks.ports import Claim
 from tasks.query import query
 from tests.fakes import REPO, FailingAt, World, payload
+from tests.fakes_job_store import FakeJobRecords
 from tests.fakes_kb_reader import FakeKbReader
 from tests.fakes_kb_writer import MemoryKbWriter
-from tests.fakes_model import FakeModel
+from tests.fakes_model import FakeModel, StillClock
 
 TASK = "query-c1-m1"
 
@@ -217,6 +218,22 @@ def test_no_time_left_for_the_model_is_retryable_too() -> None:
     world.settle()
 
     assert (world.result(TASK)["errorCode"], world.result(TASK)["retryable"]) == ("DEADLINE", True)
+
+
+@pytest.mark.parametrize("ahead_s", [10_800.0, -10_800.0])
+def test_a_host_whose_clock_is_hours_off_keeps_a_jobs_time(ahead_s: float) -> None:
+    clock = StillClock()
+    world = World(clock=clock, records=FakeJobRecords(now=lambda: clock.now() - ahead_s))
+    world.accept(payload(1))
+    world.accept(payload(2, deadlineSeconds=10))
+    world.step()
+    world.step()
+    clock.sleep(9.5)
+
+    world.settle(patience_s=60.0)
+
+    assert world.result(TASK)["success"]
+    assert world.result("query-c2-m2")["errorCode"] == "DEADLINE"
 
 
 def test_a_disk_that_is_full_keeps_the_job() -> None:

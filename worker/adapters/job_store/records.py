@@ -67,6 +67,7 @@ def claim_from(fields: Mapping[str, str], max_attempts: int) -> Claim:
         generation=record.generation,
         worker=record.worker,
         deadline=record.deadline,
+        claimed_at=float(fields.get("claimed_at") or 0.0),
         lease_until=record.lease_until,
         max_attempts=max_attempts,
         traceparent=record.traceparent,
