@@ -7,6 +7,7 @@ from pathlib import Path
 from tasks.knowledge.secrets import allow_list
 from tasks.knowledge.validate import Checked, Nodes, SourceText, check
 from tasks.prompts.prompt import OUR_VARIABLES, knowledge_variables
+from worker.outbound import AllowedHosts
 from worker.settings import Settings, SettingsError, config_dir, listed
 
 NODES: Nodes = {
@@ -29,6 +30,7 @@ def checked_files(settings: Settings, knowledge: Path | None = None, pipelines: 
         nodes=NODES,
         reserved=OUR_VARIABLES,
         env_allowed=allowed,
+        plain_allowed=AllowedHosts(listed(area.allowed_hosts)).names,
     )
 
 

@@ -32,11 +32,13 @@ _SCHEMES = {
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
-def remarks(spec: KnowledgeSpec, env_allowed: Callable[[str], bool]) -> Iterator[Remark]:
-    """All remarks about one source."""
+def remarks(
+    spec: KnowledgeSpec, env_allowed: Callable[[str], bool], plain_allowed: Callable[[str, int], bool]
+) -> Iterator[Remark]:
+    """All remarks about one source. ``plain_allowed``: may this host and port be called without TLS?"""
     yield from _secrets(spec)
     yield from _placeholders(spec, env_allowed)
-    yield from _endpoint(spec)
+    yield from _endpoint(spec, plain_allowed)
     yield from _times(spec)
     yield from _dialect(spec)
     if spec.provider_type == "VDB_DIRECT":
@@ -83,7 +85,7 @@ def _placeholders(spec: KnowledgeSpec, env_allowed: Callable[[str], bool]) -> It
                 yield "error", "ENV_NOT_ALLOWED", place, message, f"add {name} to KBW_KNOWLEDGE_ENV"
 
 
-def _endpoint(spec: KnowledgeSpec) -> Iterator[Remark]:
+def _endpoint(spec: KnowledgeSpec, plain_allowed: Callable[[str, int], bool]) -> Iterator[Remark]:
     place: Place = ("config", "endpoint")
     if spec.config.endpoint.lstrip().startswith("{{"):
         return  # the whole address comes from the environment
@@ -92,8 +94,8 @@ def _endpoint(spec: KnowledgeSpec) -> Iterator[Remark]:
     if parts is None or parts.scheme not in allowed or not (parts.netloc or parts.path):
         message = "the endpoint is no address this mode can call"
         yield "error", "BAD_ENDPOINT", place, message, f"start it with {', '.join(f'{one}://' for one in allowed)}"
-    elif parts.scheme == "http":
-        message = f"{parts.hostname} has no TLS: called only when listed; hits and headers can be read on the way"
+    elif parts.scheme == "http" and not (parts.hostname and plain_allowed(parts.hostname, _port(parts))):
+        message = f"{parts.hostname} has no TLS: not called unless listed; hits and headers can be read on the way"
         yield "warning", "PLAIN_HTTP", place, message, "use https, or list the host in KBW_KNOWLEDGE_ALLOWED_HOSTS"
 
 
@@ -159,6 +161,13 @@ def _split(endpoint: str) -> SplitResult | None:
     except ValueError:
         return None
     return parts
+
+
+def _port(parts: SplitResult) -> int:
+    try:
+        return parts.port or 80
+    except ValueError:
+        return 0  # it comes from the environment: only a rule for the whole host can list it
 
 
 def _texts(value: Mapping[str, object], depth: int = 0) -> Iterator[tuple[str, str]]:

@@ -88,8 +88,12 @@ def check(
     nodes: Nodes,
     reserved: frozenset[str] = frozenset(),
     env_allowed: Callable[[str], bool] = lambda _name: True,
+    plain_allowed: Callable[[str, int], bool] = lambda _host, _port: False,
 ) -> Checked:
-    """Both files against the contract and each other. ``reserved``: variables that no source may take."""
+    """Both files against the contract and each other.
+
+    ``reserved``: variables that no source may take. ``plain_allowed``: hosts and ports that may be called without TLS.
+    """
     checked = Checked()
     sources, mounts = _Reader(knowledge, checked), _Reader(pipelines, checked)
     specs = sources.read_sources()
@@ -100,7 +104,7 @@ def check(
     if specs is not None:
         checked.knowledge = specs
         for number, spec in enumerate(specs.knowledge):
-            for level, code, place, message, cure in remarks(spec, env_allowed):
+            for level, code, place, message, cure in remarks(spec, env_allowed, plain_allowed):
                 sources.tell(level, code, ("knowledge", number, *place), message, cure, where=spec.id)
         _check_ids(sources, specs)
         _check_fallbacks(sources, specs)

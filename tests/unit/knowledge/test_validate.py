@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -10,6 +11,7 @@ from tasks.knowledge.findings import Finding
 from tasks.knowledge.spec import KnowledgeSpec, json_schema
 from tasks.knowledge.validate import Checked, SourceText, check
 from tests.unit.knowledge.sample import NOTHING_MOUNTED, SEED_SAMPLE
+from worker.outbound import AllowedHosts
 
 NODES = {"kb_query": dict.fromkeys(("select", "answer"), frozenset({"context_knowledge"}))}
 VECTORS = SEED_SAMPLE.replace('provider_type: "SEMANTIC_API"', 'provider_type: "VDB_DIRECT"')
@@ -66,6 +68,22 @@ def test_a_threshold_that_the_model_never_reaches_is_a_warning_not_an_error() ->
 
     assert (finding.level, finding.file, finding.line) == ("warning", "knowledge.yaml", line_of(VECTORS, "threshold:"))
     assert "calibrate market_trends_kb" in finding.cure
+
+
+@pytest.mark.parametrize(
+    ("listed", "told"),
+    [((), True), (("other.corp",), True), (("kb.corp:80",), True), (("kb.corp",), False), (("*.corp:8080",), False)],
+)
+def test_plain_http_to_a_listed_host_is_what_somebody_wanted(listed: tuple[str, ...], told: bool) -> None:
+    plain = re.sub(r"https://[^/]+/", "http://kb.corp:8080/", SEED_SAMPLE)
+    found = check(
+        SourceText("knowledge.yaml", plain),
+        SourceText("pipelines.yaml", NOTHING_MOUNTED),
+        nodes=NODES,
+        plain_allowed=AllowedHosts(listed).names,
+    )
+
+    assert ("PLAIN_HTTP" in [finding.code for finding in found.findings]) is told
 
 
 @pytest.mark.parametrize(
