@@ -22,6 +22,7 @@ from tasks.contract.shape import JsonObject, Note, Scalar
 MAX_LIST_ITEMS = 10
 
 BOM = b"\xef\xbb\xbf"
+_LONGEST_WHOLE = 1_000
 _UTF8 = codecs.getincrementaldecoder("utf-8")
 _PIECE = 1 << 16
 _SPACES = b" \t\r\n"
@@ -223,8 +224,13 @@ def as_object(raw: msgspec.Raw | bytes) -> JsonObject:
     try:
         value = msgspec.json.decode(raw)
     except msgspec.ValidationError:  # a number no double can hold
-        value = json.loads(bytes(raw))
+        value = json.loads(bytes(raw), parse_int=_whole)
     return value if isinstance(value, dict) else {}
+
+
+def _whole(digits: str) -> int | float:
+    """Python refuses to read whole numbers of thousands of digits."""
+    return int(digits) if len(digits) <= _LONGEST_WHOLE else float(digits)
 
 
 def _check_utf8(text: bytes) -> None:

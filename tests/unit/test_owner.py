@@ -41,6 +41,15 @@ def ended_pid() -> int:
     return process.pid
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc: a zombie cannot be told from a process")
+def test_one_that_was_killed_and_not_reaped_yet_is_dead(shared_dir: Path, clock: StillClock) -> None:
+    with subprocess.Popen(["true"]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it has ended; its entry stays until it is reaped
+        owner(shared_dir, clock, "a1", pid=process.pid).take()
+        owner(shared_dir, clock, "b2").take()
+    assert written(shared_dir)["id"] == "b2"
+
+
 def test_the_owner_is_named_in_a_file_and_gone_afterwards(shared_dir: Path, clock: StillClock) -> None:
     first = owner(shared_dir, clock, "a1")
     first.take()

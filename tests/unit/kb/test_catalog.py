@@ -173,6 +173,13 @@ def test_a_number_that_no_double_holds_keeps_its_bytes() -> None:
     assert b'{"path":"a.md","n":1e999}' in put(b'{"pages":[{"path":"a.md","n":1e999}]}', entry("b.md"))
 
 
+def test_a_whole_number_of_thousands_of_digits_bars_no_reading() -> None:
+    read = catalog.parse(b'{"pages":[{"path":"a.md","title":"A","updatedAt":%s}]}' % (b"9" * 5_000))
+    facts = read.facts("a.md")
+    assert facts
+    assert facts.title == "A"
+
+
 def test_entry_values_of_another_kind_are_tolerated() -> None:
     odd = {"path": "a.md", "title": None, "kbType": "note", "keywords": "单个", "projectIds": [True, None, 3, "x", {}],
            "sourceIds": list(range(20)), "updatedAt": 20260101, "relatedPages": {"a": 1}}  # fmt: skip
