@@ -12,7 +12,14 @@ from tasks.contract.trace import span_of, trace_of
 from tasks.errors import Code, PermanentError, TransientError
 from tests.fakes import PAGES, FailingAt, World, payload
 from tests.otlp_collector import OtlpCollector, collecting
-from worker.adapters.otlp_spans import Collector, OtlpSpans, is_installed, open_spans, problem_of
+from worker.adapters.otlp_spans import (
+    Collector,
+    OtlpSpans,
+    headers_can_be_read,
+    is_installed,
+    open_spans,
+    problem_of,
+)
 from worker.ops.doctor import AREAS
 from worker.settings import Settings
 
@@ -149,3 +156,16 @@ def test_the_doctor_says_whether_spans_arrive(collector: OtlpCollector, tmp_path
     assert "u:p" not in told("http://u:p@127.0.0.1:9")[1]
     collector.status = 401
     assert problem_of(Collector(collector.url)).endswith("answers 401")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "headers", "told"),
+    [
+        ("http://collector.example:4318", "authorization=Bearer%20x", True),
+        ("http://collector.example:4318", "", False),
+        ("https://collector.example:4318", "authorization=Bearer%20x", False),
+        ("http://127.0.0.1:4318", "authorization=Bearer%20x", False),
+    ],
+)
+def test_a_token_that_would_travel_in_clear_is_noticed(endpoint: str, headers: str, told: bool) -> None:
+    assert headers_can_be_read(Collector(endpoint, headers)) is told

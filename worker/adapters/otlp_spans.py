@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import httpx
 
@@ -32,6 +32,7 @@ NEEDED = "opentelemetry.exporter.otlp.proto.http"
 SEND_S = 5.0
 """For one request with its retries."""
 CLOSE_S = 2.0
+_HERE = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,12 @@ def problem_of(collector: Collector) -> str:
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         return f"{shown_endpoint(collector)}: {type(error).__name__}"
     return "" if answer.is_success else f"{shown_endpoint(collector)} answers {answer.status_code}"
+
+
+def headers_can_be_read(collector: Collector) -> bool:
+    """Whether headers, which mostly hold a token, leave this machine without TLS."""
+    parts = urlsplit(collector.endpoint)
+    return bool(collector.headers) and parts.scheme == "http" and parts.hostname not in _HERE
 
 
 def shown_endpoint(collector: Collector) -> str:

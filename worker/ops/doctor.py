@@ -20,7 +20,7 @@ from worker.adapters.job_store.binary import find_binary
 from worker.adapters.job_store.faults import ServerFaultError
 from worker.adapters.job_store.guard import check_server
 from worker.adapters.kb_git.process import MIN_GIT, git_version
-from worker.adapters.otlp_spans import is_installed, problem_of, shown_endpoint
+from worker.adapters.otlp_spans import headers_can_be_read, is_installed, problem_of, shown_endpoint
 from worker.bootstrap import Workshop, workshop
 from worker.knowledge_config import checked_files
 from worker.semaphores import CURE, semaphore_problem
@@ -228,6 +228,9 @@ def _traces(settings: Settings) -> Iterator[Check]:
         yield Check("traces", "warn", f"spans are lost: {problem}", cure)
     else:
         yield Check("traces", "ok", f"spans go to {shown_endpoint(collector)}")
+        if headers_can_be_read(collector):
+            found = f"the headers for {shown_endpoint(collector)} can be read on the way"
+            yield Check("traces", "warn", found, "use https, or a collector on this host")
 
 
 def _anywhere(settings: Settings) -> Workshop:
