@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tasks.errors import PermanentError, StoreUnavailableError
+from tasks.errors import Code, PermanentError, StoreUnavailableError, TransientError
 from tests.fakes import FailingAt, World, payload
 from worker.ops.submit import _wait_for_result
 
@@ -66,3 +66,19 @@ def test_workers_that_stopped_end_it_a_minute_after_the_deadline() -> None:
 def test_a_record_that_vanished_is_told_with_the_folder() -> None:
     with pytest.raises(PermanentError, match=r"\.kbw/jobs/query-c1-m1"):
         _wait_for_result(shop(World()), TASK, as_json=True)
+
+
+def test_a_job_that_is_held_up_says_why_as_show_does(capsys: pytest.CaptureFixture[str]) -> None:
+    world = World()
+    world.kb = FailingAt(
+        world.kb, "latest", *[TransientError(Code.KB_UNREACHABLE, en="git.example.com is down", zh="x")]
+    )
+    world.accept(payload(deadlineSeconds=60))
+    world.step()
+    assert world.record(TASK).state == "parked"
+
+    with pytest.raises(PermanentError, match=f"kbw show {TASK}"):
+        _wait_for_result(shop(world), TASK, as_json=False)
+
+    told = capsys.readouterr().err.splitlines()[0]
+    assert told == f"{TASK}: prepare (parked): waits before attempt 2 (KB_UNREACHABLE: git.example.com is down)"

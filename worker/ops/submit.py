@@ -11,6 +11,7 @@ from tasks.accept import OVER, accept, conflict
 from tasks.contract.shape import JsonObject
 from tasks.errors import Code, PermanentError, StoreUnavailableError
 from tasks.ports import Record
+from tasks.rules.explain import why_waiting
 from tasks.stages.job import RESULT
 from worker.app import build_app, waker
 from worker.bootstrap import Workshop, workshop
@@ -69,15 +70,23 @@ def _wait_for_result(shop: Workshop, task_id: str, *, as_json: bool) -> int:
             )
         if record.state in OVER:
             break
-        if not as_json and (stage := f"{record.stage} ({record.state})") != shown:
-            click.echo(f"{task_id}: {stage}", err=True)
-            shown = stage
+        if not as_json and (stands := _standing(record, shop.clock.now())) != shown:
+            click.echo(f"{task_id}: {stands}", err=True)
+            shown = stands
         if shop.clock.now() > record.deadline + GRACE_S:
             raise PermanentError(
-                Code.DEADLINE, en=f"{task_id} is still {record.state} at {record.stage}; see `kbw show`", zh="等待超时"
+                Code.DEADLINE,
+                en=f"{task_id} is still {record.state} at {record.stage}; see `kbw show {task_id}`",
+                zh="等待超时",
             )
         shop.clock.sleep(POLL_S)
     return _tell_result(shop, record, as_json=as_json)
+
+
+def _standing(record: Record, now: float) -> str:
+    """Stage and state; of a job that is held up also the reason that `kbw show` tells."""
+    waiting = why_waiting(record, now) if record.state == "parked" or record.blocked else None
+    return f"{record.stage} ({record.state})" + (f": {waiting.reason}" if waiting else "")
 
 
 def _tell_result(shop: Workshop, record: Record, *, as_json: bool) -> int:
