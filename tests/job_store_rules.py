@@ -185,7 +185,7 @@ class JobRules:
         if not code:
             return False
         words = {
-            "stage": record.stage, "attempts": record.attempt,
+            "task": record.task_id, "stage": record.stage, "attempts": record.attempt,
             "last": f"; last error: {record.code} {record.error}" if record.code else "",
             "lastzh": f"（最近一次错误：{record.code}）" if record.code else "",
         }  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tasks.errors import Code
 from tasks.ports import Record
@@ -95,7 +95,7 @@ EXPLANATIONS: dict[str, Explanation] = {
     ),
     Code.MODEL_REFUSED: Explanation(
         "the model endpoint refused the request itself: too long, malformed for it, or out of quota",
-        "read the server's words in `kbw show ID`; lower the limits, change the model or raise the quota, then replay",
+        "the error holds the server's words; lower the limits, change the model or raise the quota, then replay",
         "模型服务拒绝了本次请求（内容过长、格式不支持或额度不足）",
         "由管理员检查模型服务的限制与额度后重放任务",
     ),
@@ -107,16 +107,16 @@ EXPLANATIONS: dict[str, Explanation] = {
     ),
     Code.DEADLINE: Explanation(
         "the job ran out of its deadlineSeconds",
-        "see `kbw show ID` where the time went; replay, or send with a longer deadlineSeconds",
+        "its stages tell where the time went; `kbw replay ID --deadline-seconds N`, or send it with a longer limit",
         "处理超过了时限",
         "稍后重试，或在任务中给出更长的 deadlineSeconds",
     ),
     Code.CANCELLED: Explanation(
-        "the job was cancelled", "replay it if it is wanted after all", "任务已取消", "需要时可重放"
+        "the job was cancelled", "`kbw replay ID` if it is wanted after all", "任务已取消", "需要时可重放"
     ),
     Code.EXHAUSTED: Explanation(
         "a stage was tried as often as allowed",
-        "`kbw show ID` names the cause; mend it, then replay from that stage",
+        "the error names the last cause; mend it, then `kbw replay ID`",
         "某个阶段已达到最大尝试次数",
         "查明原因后由管理员重放任务",
     ),
@@ -138,10 +138,11 @@ EXPLANATIONS: dict[str, Explanation] = {
 }
 
 
-def explain(code: str) -> Explanation:
-    """What a code means and what to do. An unknown code (a newer worker's) says so."""
+def explain(code: str, task_id: str = "ID") -> Explanation:
+    """What a code means and what to do about this job. An unknown code (a newer worker's) says so."""
     unknown = Explanation(f"code {code}", "see the changelog of the newest worker", f"错误码 {code}", "请联系管理员")
-    return EXPLANATIONS.get(code, unknown)
+    found = EXPLANATIONS.get(code, unknown)
+    return replace(found, cure_en=found.cure_en.replace("kbw replay ID", f"kbw replay {task_id}"))
 
 
 @dataclass(frozen=True)

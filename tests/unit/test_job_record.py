@@ -74,8 +74,8 @@ def test_what_the_record_tells_when_it_gives_up_is_chinese_for_readers_and_names
     assert any("\u4e00" <= letter <= "\u9fff" for letter in text.zh)
     assert "请" in text.zh
     assert text.en.isascii()
-    text.en.format(stage="s", attempts=1, last="")
-    text.zh.format(stage="s", attempts=1, lastzh="")
+    text.en.format(task="t", stage="s", attempts=1, last="")
+    text.zh.format(task="t", stage="s", attempts=1, lastzh="")
 
 
 def test_limits_are_looked_up_with_their_defaults() -> None:

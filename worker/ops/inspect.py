@@ -84,7 +84,7 @@ def _story(document: dict[str, Any], record: Record | None, now: float) -> list[
     if calls := document["calls"]:
         lines += ["", "  model calls"]
         lines += [_call(call) for call in calls]
-    return lines + _ending(found, record, result)
+    return lines + _ending(document["taskId"], found, record, result)
 
 
 def _standing(record: Record) -> str:
@@ -137,7 +137,7 @@ def _pages(found: dict[str, Any]) -> list[str]:
     return lines + [f"    {page.get('reason'):<6} {page.get('path')}" for page in missing]
 
 
-def _ending(found: dict[str, Any], record: Record | None, result: dict[str, Any]) -> list[str]:
+def _ending(task_id: str, found: dict[str, Any], record: Record | None, result: dict[str, Any]) -> list[str]:
     lines = [""]
     receipt = found.get(RECEIPT) or {}
     if receipt.get("commitId"):
@@ -146,7 +146,7 @@ def _ending(found: dict[str, Any], record: Record | None, result: dict[str, Any]
         lines.append(f"  read at   {commit}")
     code = result.get("errorCode") or (record.code if record and record.state in ("failed", "parked") else "")
     if code:
-        told = explain(code)
+        told = explain(code, task_id)
         lines += [
             f"  error     {code}: {record.error if record and record.error else told.en}",
             f"  to do     {told.cure_en}",

@@ -49,7 +49,7 @@ class StorePolicy:
 
 @dataclass(frozen=True)
 class FailureText:
-    """What a job is told that the record itself gives up on; ``{stage} {attempts} {last} {lastzh}`` are filled in."""
+    """Told to a job that the record itself gives up on; ``{task} {stage} {attempts} {last} {lastzh}`` are filled in."""
 
     en: str
     zh: str
@@ -59,7 +59,7 @@ class FailureText:
 GIVE_UP_TEXTS: Mapping[str, FailureText] = MappingProxyType(
     {
         "CANCELLED": FailureText(
-            en="Cancelled at stage {stage}; nothing was committed. Start it again with: kbw replay",
+            en="Cancelled at stage {stage}; nothing was committed. Start it again with: kbw replay {task}",
             zh="任务已被取消，没有写入知识库；如仍需要答案，请重新提问。",
             retryable=False,
         ),
@@ -71,7 +71,7 @@ GIVE_UP_TEXTS: Mapping[str, FailureText] = MappingProxyType(
         ),
         "EXHAUSTED": FailureText(
             en="Gave up at stage {stage} after {attempts} attempts{last}. "
-            "When the cause is mended: kbw replay with --from-stage {stage}",
+            "When the cause is mended: kbw replay {task} --from-stage {stage}",
             zh="任务在 {stage} 阶段尝试了 {attempts} 次仍未完成，已停止处理{lastzh}；请联系管理员查明原因后重新执行。",
             retryable=True,
         ),

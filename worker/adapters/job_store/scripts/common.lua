@@ -164,7 +164,7 @@ local function give_up(h)
     last = '; last error: ' .. h.code .. ' ' .. (h.error or '')
     last_zh = '（最近一次错误：' .. h.code .. '）'
   end
-  local words = { stage = h.stage, attempts = h.attempt, last = last, lastzh = last_zh }
+  local words = { task = h.task_id, stage = h.stage, attempts = h.attempt, last = last, lastzh = last_zh }
   local texts = a.texts[code]
   count('given_up/' .. code)
   fail_to_publish(h, { code = code, en = fill(texts.en, words), zh = fill(texts.zh, words), retryable = texts.retryable })
