@@ -118,7 +118,8 @@ def serve(
     # it warns root, eleven lines a worker, that pickled messages could run code: ours are JSON, others are refused
     warnings.filterwarnings("ignore", category=SecurityWarning)
     signals.setup_logging.connect(lambda **_: None, weak=False)  # ours is set up already; celery must not add its own
-    sys.__stdout__ = None  # where celery writes "Warm shutdown" past every logger: our lines alone say what happens
+    # celery writes "Warm shutdown" there, past every logger: our own lines say what happens
+    sys.__stdout__ = None  # type: ignore[misc]  # final in typeshed; None is a value that Python documents
     leaver = Leaver(fleet, shutdown_s)
 
     def ready(**_: object) -> None:
