@@ -132,7 +132,7 @@ def test_other_urls_are_refused_before_any_process_starts(url: str) -> None:
 def test_only_full_hex_ids_are_revisions(repo: BareRepo, revision: str) -> None:
     good = "1" * 40
     calls: list[Callable[[], object]] = [
-        lambda: repo.has(revision), lambda: repo.read(revision), lambda: repo.read_path(revision, "a.md"),
+        lambda: repo.has(revision), lambda: repo.read(revision), lambda: repo.blob_id(revision, "a.md"),
         lambda: repo.tree(revision), lambda: repo.changes(good, revision), lambda: repo.log(revision),
         lambda: repo.log(good, since=revision), lambda: repo.is_ancestor(revision, good),
         lambda: repo.push(revision, "main"), lambda: repo.fetch_commit(revision),
@@ -161,13 +161,18 @@ def head_of_clone(repo: BareRepo) -> str:
     return repo.fetch("main")
 
 
+def file_at(repo: BareRepo, commit: str, path: str) -> bytes | None:
+    blob = repo.blob_id(commit, path)
+    return repo.read(blob) if blob else None
+
+
 @pytest.mark.parametrize(
     "path", ["--help", "-h", "../a.md", "./a.md", "/a.md", "", "a.md\n1", "nothing.md", ":(top)a.md", "a.md\0"]
 )
 def test_paths_are_names_and_never_options(repo: BareRepo, path: str) -> None:
     commit = head_of_clone(repo)
-    assert repo.read_path(commit, path) is None
-    assert repo.read_path(commit, "a.md") == b"# A\n"
+    assert file_at(repo, commit, path) is None
+    assert file_at(repo, commit, "a.md") == b"# A\n"
     if "\0" not in path and path:
         assert repo.tree(commit, recursive=False, folder=path) == []
 
@@ -194,7 +199,7 @@ def test_git_set_up_of_the_caller_does_not_reach_our_git(
     mirror = Mirror(tmp_path / "m.git", remote, SystemClock())
     head = mirror.latest(fresh=True)
     assert head.commit == head_of(server)
-    assert mirror.run(lambda repo: repo.read_path(head.commit, "a.md")) == b"# A\n"
+    assert mirror.run(lambda repo: file_at(repo, head.commit, "a.md")) == b"# A\n"
     assert not (tmp_path / "objects").exists()
     mirror.close()
 
@@ -213,10 +218,10 @@ def test_the_mirror_runs_no_hook(repo: BareRepo, server: GitServer, tmp_path: Pa
 
 def test_a_thousand_reads_leave_no_zombie_and_no_descriptor(repo: BareRepo) -> None:
     commit = repo.fetch("main")
-    repo.read_path(commit, "a.md")
+    file_at(repo, commit, "a.md")
     before = descriptors()
     for _ in range(1_000):
-        assert repo.read_path(commit, "a.md") == b"# A\n"
+        assert file_at(repo, commit, "a.md") == b"# A\n"
     for _ in range(20):
         repo.tree(commit)
     assert descriptors() == before
@@ -245,24 +250,24 @@ def test_threads_share_one_reader(repo: BareRepo) -> None:
 
 def test_a_forked_child_reads_with_its_own_process(repo: BareRepo) -> None:
     commit = repo.fetch("main")
-    assert repo.read_path(commit, "a.md") == b"# A\n"
+    assert file_at(repo, commit, "a.md") == b"# A\n"
     children = [os.fork() for _ in range(3)]
     if 0 in children:  # in a child: no pytest from here on
-        ok = all(repo.read_path(commit, "a.md") == b"# A\n" for _ in range(50))
+        ok = all(file_at(repo, commit, "a.md") == b"# A\n" for _ in range(50))
         repo.close()
         os._exit(0 if ok else 1)
-    assert all(repo.read_path(commit, "a.md") == b"# A\n" for _ in range(50))
+    assert all(file_at(repo, commit, "a.md") == b"# A\n" for _ in range(50))
     assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
-    assert repo.read_path(commit, "a.md") == b"# A\n"
+    assert file_at(repo, commit, "a.md") == b"# A\n"
 
 
 def test_a_killed_reader_is_replaced(repo: BareRepo) -> None:
     commit = repo.fetch("main")
-    assert repo.read_path(commit, "a.md") == b"# A\n"
+    assert file_at(repo, commit, "a.md") == b"# A\n"
     for process in processes_below(os.getpid()):
         if "cat-file" in (process / "cmdline").read_text():
             os.kill(int(process.name), signal.SIGKILL)
-    assert repo.read_path(commit, "a.md") == b"# A\n"
+    assert file_at(repo, commit, "a.md") == b"# A\n"
 
 
 def test_big_and_missing_objects(repo: BareRepo) -> None:

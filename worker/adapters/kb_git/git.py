@@ -178,13 +178,6 @@ class BareRepo:
         """Each blob in order, ``None`` for one that is not here; requests are sent ahead of the replies."""
         return self._reader.read_many([check_hex(item) for item in object_ids], max_bytes)
 
-    def read_path(self, commit: str, path: str, max_bytes: int | None = None) -> bytes | None:
-        """A file's bytes at ``commit``; ``None`` when no file of that exact name is there."""
-        if not _is_name(path):
-            return None
-        found = self._reader.read(f"{check_hex(commit)}:{path}", max_bytes)
-        return found.data if found and found.kind == "blob" else None
-
     def blob_id(self, commit: str, path: str) -> str:
         """The id of the file at ``path``, ``""`` when there is none."""
         if not _is_name(path):
