@@ -17,6 +17,8 @@ from worker.paths import OWN_FOLDER, write_atomic
 
 RENEW_S = 15.0
 STALE_S = 60.0
+WATCHED_S = 17
+"""A little more than the owner takes to renew."""
 LOCK_TRIES = 50
 LOCK_PAUSE_S = 0.1
 
@@ -40,6 +42,8 @@ class Owner:
     def take(self) -> None:
         """Own the directory, or raise :class:`AlreadyOwnedError`; ``OSError`` when it is gone or full."""
         self._path.parent.mkdir(exist_ok=True)  # never the shared directory itself: an unmounted one must not be filled
+        if self._is_renewed_elsewhere():
+            raise self._refusal(self._read() or {})
         with self._path.with_suffix(".lock").open("w") as lock:
             self._lock(lock.fileno())
             self._take()
@@ -60,11 +64,25 @@ class Owner:
     def _take(self) -> None:
         other = self._read()
         if other and other.get("id") != self.token and self._alive(other):
-            raise AlreadyOwnedError(
-                f"{self.shared_dir} is already served by kbw on host {other.get('host')} (pid {other.get('pid')}); "
-                "stop that one, or set KBW_REDIS_URL for both so that they share one record"
-            )
+            raise self._refusal(other)
         self._write()
+
+    def _refusal(self, other: dict[str, object]) -> AlreadyOwnedError:
+        return AlreadyOwnedError(
+            f"{self.shared_dir} is already served by kbw on host {other.get('host')} (pid {other.get('pid')}); "
+            "stop that one, or set KBW_REDIS_URL for both so that they share one record"
+        )
+
+    def _is_renewed_elsewhere(self) -> bool:
+        """Whether another host's file that looks stale changes: its clock may be behind. Its owner needs the lock."""
+        other = self._read()
+        if not other or other.get("id") == self.token or other.get("host") == self.host or self._alive(other):
+            return False
+        for _ in range(WATCHED_S):
+            self.sleep(1.0)
+            if (self._read() or other) != other:
+                return True
+        return False
 
     def renew(self) -> None:
         """Call often; writes every 15 s. Raises :class:`AlreadyOwnedError` when another one took over meanwhile."""

@@ -81,6 +81,19 @@ def test_a_dead_process_of_this_host_is_replaced_at_once(shared_dir: Path, clock
     assert written(shared_dir)["id"] == "b2"
 
 
+def test_an_owner_whose_clock_is_behind_is_seen_to_renew(shared_dir: Path, clock: StillClock) -> None:
+    first = Owner(shared_dir, "a1", lambda: clock.now() - 3_600, host="alpha", sleep=clock.sleep)
+    first.take()
+
+    def sleep(seconds: float) -> None:
+        clock.sleep(seconds)
+        first.renew()
+
+    with pytest.raises(AlreadyOwnedError, match="alpha"):
+        Owner(shared_dir, "b2", clock.now, host="beta", sleep=sleep).take()
+    assert written(shared_dir)["id"] == "a1"
+
+
 def test_an_owner_of_another_host_grows_stale_after_a_minute(shared_dir: Path, clock: StillClock) -> None:
     owner(shared_dir, clock, "a1", host="alpha").take()
     second = owner(shared_dir, clock, "b2", host="beta")
