@@ -326,6 +326,12 @@ class LimitSettings(Area):
     )
 
 
+FORMS: dict[str, str] = {
+    "KBW_FILE_MODE": "write an octal mode of up to four digits, like 0640",
+    "KBW_REDIS_URL": "begin it with redis://, rediss:// or unix://",
+}
+"""What a value of a setting with a ``pattern`` must look like, in words."""
+
 AREAS: dict[str, type[Area]] = {
     "gitea": GiteaSettings,
     "shared": SharedSettings,

@@ -23,6 +23,7 @@ from pydantic.fields import FieldInfo
 from tasks.knowledge.secrets import SECRET_NAME, allow_list
 from worker.setting_areas import (
     AREAS,
+    FORMS,
     GiteaSettings,
     HttpSettings,
     JobSettings,
@@ -38,6 +39,8 @@ from worker.setting_areas import (
 
 CONFIG_VARIABLE = "KBW_CONFIG"
 _LEAST_SECRET = 8
+_OF_KUBERNETES = re.compile(r"KBW_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
+"""What Kubernetes sets in each pod for a service ``kbw-…``: nobody's spelling mistake."""
 _URL_PASSWORD = re.compile(r"(?P<before>\w+://[^/@:\s]*:)(?P<password>[^/@\s]+)@")
 
 
@@ -133,7 +136,9 @@ def _read_file(path: str) -> dict[str, Any]:
         return {}
     try:
         document = tomllib.loads(Path(path).expanduser().read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:  # its own text names the path once more
+        raise SettingsError(f"{CONFIG_VARIABLE}={path}: {error.strerror or error}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"{CONFIG_VARIABLE}={path}: {error}") from error
     unknown = sorted(set(document) - {name for _, name in _names()})
     if unknown:
@@ -157,7 +162,8 @@ def _describe(error: ValidationError) -> str:
     for item in error.errors(include_url=False):
         name = ".".join(map(str, item["loc"]))
         found = "" if name in secret else f" (found {_shown(item['input'])!r})"
-        told.append(f"{name}: {item['msg']}{found}")
+        allowed = FORMS.get(name) if item["type"] == "string_pattern_mismatch" else None
+        told.append(f"{name}: {allowed or item['msg']}{found}")
     return "; ".join(told)
 
 
@@ -169,6 +175,8 @@ def unknown_variables() -> dict[str, str]:
     known = {name for _, name in _names()}
     found = {}
     for name in sorted(set(os.environ) - known - {CONFIG_VARIABLE, "KBW_PYTHON"}):  # the last is the start script's
+        if _OF_KUBERNETES.fullmatch(name):
+            continue
         near = next(iter(get_close_matches(name, known, n=1, cutoff=0.85)), "")
         if name.startswith("KBW_") or near:
             found[name] = near

@@ -10,7 +10,8 @@ import pytest
 
 from tests.document_settings import TARGET as DOCUMENTED
 from tests.document_settings import documented
-from worker.settings import CONFIG_VARIABLE, Settings, SettingsError
+from worker.setting_areas import AREAS, FORMS
+from worker.settings import CONFIG_VARIABLE, Settings, SettingsError, unknown_variables
 
 
 @pytest.fixture(autouse=True)
@@ -79,8 +80,9 @@ def test_a_mistake_in_the_file_is_named(from_file: Any, text: str, named: str) -
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"gone\.toml"):
+    with pytest.raises(SettingsError, match="No such file") as caught:
         Settings.load({CONFIG_VARIABLE: str(tmp_path / "gone.toml")})
+    assert str(caught.value).count("gone.toml") == 1
 
 
 @pytest.mark.parametrize(
@@ -104,6 +106,41 @@ def test_a_wrong_value_is_told_with_its_name_and_what_was_found(name: str, value
 
     assert name in str(caught.value)
     assert repr(value) in str(caught.value)
+
+
+def test_a_form_is_told_in_words_for_every_setting_that_has_one() -> None:
+    with_pattern = {
+        field.alias
+        for area in AREAS.values()
+        for field in area.model_fields.values()
+        if any(getattr(rule, "pattern", None) for rule in field.metadata)
+    }
+    assert with_pattern == set(FORMS)
+    with pytest.raises(SettingsError, match=r"KBW_FILE_MODE: write an octal mode .*0640 \(found 'rw-'\)"):
+        Settings.load({"KBW_FILE_MODE": "rw-"})
+    with pytest.raises(SettingsError, match=r"KBW_REDIS_URL: begin it with redis://"):
+        Settings.load({"KBW_REDIS_URL": "http://redis"})
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("KBW_HTTP_SERVICE_HOST", False),
+        ("KBW_SERVICE_PORT_HTTP", False),
+        ("KBW_REDIS_PORT", False),
+        ("KBW_PORT_8765_TCP_ADDR", False),
+        ("KBW_REDIS_PORT_6379_TCP", False),
+        ("KBW_MAX_ATEMPTS", True),
+        ("KBW_REDIS_PORTS", True),
+        ("KBW_HTTP_HOST", True),
+    ],
+)
+def test_what_kubernetes_sets_for_a_service_is_no_misspelt_setting(
+    monkeypatch: pytest.MonkeyPatch, name: str, told: bool
+) -> None:
+    monkeypatch.setenv(name, "tcp://10.0.0.1:8765")
+
+    assert (name in unknown_variables()) is told
 
 
 SECRETS = ("GITEA_BOT_TOKEN", "OPENCLAW_GATEWAY_TOKEN", "KBW_LLM_API_KEY", "KBW_HTTP_TOKEN")
