@@ -127,6 +127,17 @@ def test_an_operator_finds_out_why_a_job_failed_and_replays_it_to_success(runnin
     assert facts(running, "dlq", "list", "--code", code) == []
 
 
+def test_every_line_of_the_log_is_json_to_the_last(system: System) -> None:
+    log = system.home / "up.log"
+    tree = system.start("up", KBW_LOG_FORMAT="json")
+    wait_for(lambda: log.read_bytes().count(b'"worker.ready"') == 3, 60.0, system.tail)
+
+    assert system.stop(tree) == 0
+
+    events = [json.loads(line)["event"] for line in log.read_text("utf-8").splitlines()]
+    assert events.count("worker.stopped") == 3
+
+
 def test_a_replay_keeps_a_published_success_unless_it_is_wished_and_never_commits_twice(running: System) -> None:
     running.model.rule = answer_from_pages()
     job = running.payload("again")
