@@ -10,6 +10,8 @@ import random
 import re
 import socket
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,7 +23,7 @@ from tasks.contract.payload import AttachmentRef
 from tasks.ports import AttachmentReader
 from tests.attachment_files import docx, pdf, pdf_with_stream
 from tests.fakes_attachments import FakeAttachmentReader
-from worker.adapters.attachments import build_reader
+from worker.adapters.attachments import build_reader, child_main
 from worker.adapters.attachments.cache import PreviewCache
 from worker.adapters.attachments.child import ChildLimits
 from worker.adapters.attachments.faults import CODES
@@ -331,3 +333,32 @@ def test_mutated_files_of_the_corpus_give_only_typed_answers(shared: Callable[[s
             assert view.error is None or view.error.code not in ("NOT_FOUND", "BUDGET_EXHAUSTED"), ref.file_name
             assert "\ufffd" not in view.text_preview, ref.file_name
             (tmp_path / str(ref.storage_path)).unlink()
+
+
+_TRY_A_CALL = """
+import runpy, socket, sys
+is_cut = runpy.run_path(sys.argv[1])["_shut_in"]()
+call = socket.socket()
+call.settimeout(20)
+print(is_cut, call.connect_ex(("127.0.0.1", int(sys.argv[2]))))
+"""
+
+
+def test_a_child_reaches_nobody_not_even_this_machine() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as here:
+        command = [sys.executable, "-I", "-c", _TRY_A_CALL, child_main.__file__, str(here.getsockname()[1])]
+        told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.split()
+    if told[0] == "False":
+        pytest.skip("this system lets no process give up its network")
+    assert told[1] != "0"
+
+
+def test_whether_children_have_a_network_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "a.txt").write_text("甲", encoding="utf-8")
+    (tmp_path / "b.txt").write_text("乙", encoding="utf-8")
+    with caplog.at_level("INFO"):
+        reader = build_reader(AllowedRoots(tmp_path), None)
+        for name in ("a.txt", "b.txt"):
+            reader.read([attached(name)], None, Limits())
+    told = [record.kbw for record in caplog.records if record.message == "attachment.child_network"]  # type: ignore[attr-defined]
+    assert [set(fields) for fields in told] == [{"isolated"}]
