@@ -78,7 +78,34 @@ def faq() -> None:
     """
 
 
-@faq.command("plan")
+CARDS = """\b
+Each card is a question, its answer, and other ways to ask.
+
+\b
+cards.md:
+  ## How do I hand in an expense?
+  相似问：Expense form
+  Send the form with the receipt to finance.
+
+\b
+cards.yaml:
+  cards:
+    - question: How do I hand in an expense?
+      similar: [Expense form]
+      answers: [Send the form with the receipt to finance.]
+
+\b
+cards.jsonl:
+  {"question": "How do I hand in an expense?", "similar": ["Expense form"], "answers": ["Send the form."]}
+
+\b
+In Markdown each heading of the deepest level is a card. Lines 标准问 (instead of the heading), 相似问 and 反例问
+(questions it must not answer) are its questions, all the rest is its answer. Further fields: negative, tag,
+answer_strategy.
+"""
+
+
+@faq.command("plan", epilog=CARDS)
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=FILE)
 @click.option("--output", type=FILE, required=True, help="Where the plan goes (.json).")
 @click.option("--replace", is_flag=True, help="A plan that empties the base first (import asks for the base's name).")

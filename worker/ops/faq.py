@@ -120,10 +120,16 @@ def plan(
     files: Sequence[Path], output: Path, settings: Settings, *, kb: str, mode: Mode, size: int, out: Path, offline: bool
 ) -> int:
     """Read and check cards, write the plan; nothing is written when a check fails."""
+    compares = not offline and mode != "replace"
+    if compares and not settings.material.url:
+        raise OperationFailedError(
+            "KBW_WEKNORA_URL is not set: set it to WeKnora's REST base URL (ends in /api/v1), "
+            "or plan with --offline, without a look at what the base has"
+        )
     desk = Desk(settings, out, command="plan")
     kb = kb or settings.material.kb_id
     cards = read_files(files)
-    existing = [] if offline or mode == "replace" else desk.export(desk.base(kb))
+    existing = desk.export(desk.base(kb)) if compares else []
     problems = problems_with(cards, existing)
     for problem in problems:
         desk.say(f"{'ERROR' if problem.fatal else 'note'}  {problem.place}: {problem.text}")
