@@ -6,6 +6,7 @@ import json
 import logging
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,30 @@ def test_every_command_explains_itself(kbw: Any, command: str) -> None:
 
     assert result.exit_code == 0
     assert len(result.stdout) > 60
+
+
+@pytest.mark.parametrize("suffix", ["md", "yaml", "jsonl"])
+def test_the_cards_that_the_help_of_faq_plan_shows_can_be_planned(kbw: Any, tmp_path: Path, suffix: str) -> None:
+    shown = textwrap.dedent(kbw("faq", "plan", "--help").stdout.partition("Each card")[2])
+    cards = tmp_path / f"cards.{suffix}"
+    cards.write_text(textwrap.dedent(shown.split(f"cards.{suffix}:\n")[1].split("\n\n")[0]), "utf-8")
+
+    result = kbw("faq", "plan", cards, "--output", tmp_path / "plan.json", "--out", tmp_path / "out", "--offline")
+
+    assert result.exit_code == 0, result.stderr
+    entries = json.loads((tmp_path / "plan.json").read_bytes())["batches"][0]["entries"]
+    assert [len(entry["similar_questions"]) for entry in entries] == [1]
+
+
+def test_a_plan_without_weknora_names_the_way_without_it(kbw: Any, tmp_path: Path) -> None:
+    cards = tmp_path / "cards.md"
+    cards.write_text("## 问\n答", "utf-8")
+
+    result = kbw("faq", "plan", cards, "--output", tmp_path / "plan.json", "--out", tmp_path / "out")
+
+    assert result.exit_code == 1
+    assert "KBW_WEKNORA_URL is not set" in result.stderr
+    assert "--offline" in result.stderr
 
 
 # ---------------------------------------------------------------- schema, settings
@@ -272,7 +297,8 @@ def test_a_failed_job_of_the_running_system_is_not_run_beside_it(kbw: Any, share
     result = kbw("run", file)
 
     assert result.exit_code == 1
-    assert "`kbw replay` runs it once more" in result.stderr
+    assert f"`kbw replay {TASK}` runs it once more" in result.stderr
+    assert "KB_UNREACHABLE: the Gitea server did not answer; the team was told “" in result.stderr
     assert (home / "events.jsonl").read_text("utf-8") == journal
 
 

@@ -24,6 +24,7 @@ from tasks.ports import Ports, Record
 from tasks.query import visible_in
 from tasks.recovery import read_history, stands_at
 from tasks.registry import pipeline_of
+from tasks.rules.explain import explain
 from tasks.rules.reply import read_answer, read_selection
 from tasks.rules.reply_fault import ReplyFault
 from tasks.stages import apply as applying
@@ -135,7 +136,7 @@ def run(path: Path, settings: Settings) -> Answered:
     rest = ""
     if over is not None and not _runs_again(job, pipeline, over, f"run:{path}"):
         deliver_again(payload, folder, shop.sink)
-        rest = "; the running system answered this job already: `kbw replay` runs it once more"
+        rest = f"; the running system answered this job already: `kbw replay {payload.task_id}` runs it once more"
     else:
         if folder.read(EVENTS) is None:
             folder.append(EVENTS, accept_event(now, pipeline.first.name, f"run:{path}", trace))
@@ -144,9 +145,15 @@ def run(path: Path, settings: Settings) -> Answered:
     told = _told_path(opened) or f"{folder.path}/{RESULT}"
     if result.get("success") is True:
         return Answered(told, success=True)
-    told_before = result.get("errors")
-    cause = job.failure.en if job.failure else "; ".join(map(str, told_before if isinstance(told_before, list) else []))
+    cause = job.failure.en if job.failure else _told_before(result)
     return Answered(told, reason=f"{result.get('errorCode')}: {cause}{rest}")
+
+
+def _told_before(result: JsonObject) -> str:
+    """What an earlier error result means, and its sentences for the team member, marked as theirs."""
+    errors = result.get("errors")
+    quoted = " ".join(f"“{error}”" for error in (errors if isinstance(errors, list) else []))
+    return explain(str(result.get("errorCode"))).en + (f"; the team was told {quoted}" if quoted else "")
 
 
 def _runs_again(job: Job, pipeline: Pipeline, result: JsonObject, actor: str) -> bool:
