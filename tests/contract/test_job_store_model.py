@@ -17,8 +17,8 @@ from tests.job_store_worlds import MODEL, World, fake_world, new_job, server_wor
 TASKS = st.sampled_from(["a1", "a2", "a3", "b1", "free"])
 STAGES = st.sampled_from(["prepare", "select", "commit", "publish"])
 ENDPOINTS = st.sampled_from(["", MODEL])
-TIMES = ("created", "deadline", "updated", "claimed_at", "lease_until", "parked_until", "enqueued_at", "woken_at", "stage_at",
-         "finished", "blocked_until")  # fmt: skip
+TIMES = ("created", "deadline", "updated", "claimed_at", "lease_until", "parked_until", "enqueued_at", "woken_at",
+         "stage_at", "finished", "blocked_until")  # fmt: skip
 
 
 class TwoRecords(RuleBasedStateMachine):
