@@ -67,7 +67,7 @@ def kbw(*arguments: str) -> Result:
 
 
 def test_validate_tells_every_finding_and_fails_on_an_error(files: Any, tmp_path: Path) -> None:
-    files("knowledge:\n" + source("a", "http://127.0.0.1:1").replace("{{env.KB_TOKEN}}", "sk-123456"))
+    files("knowledge:\n" + source("a", "http://kb.example.com").replace("{{env.KB_TOKEN}}", "sk-123456"))
 
     told = kbw("validate")
     as_json = json.loads(kbw("validate", "--json").output)
@@ -84,7 +84,7 @@ def test_validate_tells_every_finding_and_fails_on_an_error(files: Any, tmp_path
 def test_validate_takes_another_file_and_warnings_are_no_failure(files: Any, tmp_path: Path) -> None:
     files("knowledge: []\n")
     other = tmp_path / "other.yaml"
-    other.write_text("knowledge:\n" + source("a", "http://127.0.0.1:1"), encoding="utf-8")
+    other.write_text("knowledge:\n" + source("a", "http://kb.example.com"), encoding="utf-8")
 
     told = kbw("validate", str(other))
 
