@@ -32,6 +32,9 @@ DEPTHS = (1, 10, 60)
 FILL_S = 600.0
 GENERATED = "versions"
 """One vector a page stands for 7 nearly equal versions there: text alone is asked, and it is in no sum."""
+FIRST_SETS = frozenset({"vue-zh", "demo"})
+FIRST, LATER, ALL = "the first two sets", "the later, harder", "all sets"
+"""The first two sets turned out to be near the pages' own words; what people call things otherwise is in the later."""
 
 Answers = list[tuple[Question, list[str]]]
 
@@ -92,7 +95,7 @@ def main() -> int:
     words = Synonyms() if options.no_synonyms else search_words(Settings.load())
     if not is_installed():
         print("the extra `dense` is not installed: text leg only")
-    pooled: dict[str, Answers] = {}
+    pooled: dict[str, dict[str, Answers]] = {}
     with tempfile.TemporaryDirectory() as folder, GitServer(Path(folder) / "server") as server:
         mirrors = Mirrors(Path(folder) / "cache", server.url, server.user, server.token, SystemClock())
         readers = {True: GitKbReader(mirrors, words, Multilingual() if is_installed() else None)}
@@ -102,19 +105,21 @@ def main() -> int:
             print(f"\n{world.repo}: {snapshot.page_count} pages, vectors made in {fill(snapshot)}")
             ask(world, snapshot, pooled, tells_misses=options.misses)
         mirrors.close()
-    print()
-    for leg, answered in pooled.items():
-        print(row(f"all but {GENERATED}", leg, answered))
+    for pool, legs in pooled.items():
+        print()
+        for leg, answered in legs.items():
+            print(row(pool, leg, answered))
     return 0
 
 
-def ask(world: World, snapshot: GitSnapshot, pooled: dict[str, Answers], *, tells_misses: bool) -> None:
-    """All sets of one repository, printed; the answers are added to ``pooled``."""
+def ask(world: World, snapshot: GitSnapshot, pooled: dict[str, dict[str, Answers]], *, tells_misses: bool) -> None:
+    """All sets of one repository, printed; the answers are added to the pools of each set."""
     for name, asked in world.sets.items():
         for leg, answered in answers(snapshot, asked):
             print(row(name, leg, answered))
-            if world.repo != GENERATED:
-                pooled.setdefault(leg, []).extend(answered)
+            pools = (FIRST if name in FIRST_SETS else LATER, ALL) if world.repo != GENERATED else ()
+            for pool in pools:
+                pooled.setdefault(pool, {}).setdefault(leg, []).extend(answered)
             if tells_misses:
                 print("\n".join(misses(name, leg, answered)))
 
