@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import subprocess
 import sys
@@ -51,6 +52,32 @@ def test_a_look_older_than_its_age_is_repeated(tmp_path: Path, server: GitServer
     time.sleep(0.25)
     assert mirror.latest(fresh=False).commit == second
     mirror.close()
+
+
+class _Hasty(SystemClock):
+    """Does not wait: a second passes in no time."""
+
+    skipped = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.skipped
+
+    def sleep(self, seconds: float) -> None:
+        self.skipped += 50 * seconds
+
+
+def test_a_process_frozen_with_the_lock_holds_up_only_who_needs_new_objects(
+    tmp_path: Path, server: GitServer, remote: Remote
+) -> None:
+    mirror = Mirror(tmp_path / "m.git", remote, _Hasty())
+    here = mirror.latest(fresh=True)
+    with (tmp_path / "m.git.lock").open("r+") as frozen:
+        fcntl.flock(frozen, fcntl.LOCK_EX)
+        assert mirror.latest(fresh=True) == here
+        newer = server.commit(REPO.owner, REPO.name, {"b.md": b"b"})
+        with pytest.raises(TransientError, match=r"held m\.git\.lock"):
+            mirror.latest(fresh=True)
+    assert mirror.latest(fresh=True).commit == newer
 
 
 def test_a_failed_look_is_not_believed_once_the_server_is_mended(server: GitServer, mirror: Mirror) -> None:

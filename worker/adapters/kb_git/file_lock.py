@@ -26,10 +26,11 @@ class FileLock:
         self._descriptor = -1
 
     @contextmanager
-    def held(self) -> Iterator[bool]:
-        """Wait for the lock; yields ``False`` when the time is over and it is not ours."""
-        until = self._clock.monotonic() + self._timeout_s
-        if not self._threads.acquire(timeout=self._timeout_s):
+    def held(self, timeout_s: float | None = None) -> Iterator[bool]:
+        """Wait for the lock, by default as long as it was made for; yields ``False`` when it is not ours by then."""
+        patience = self._timeout_s if timeout_s is None else timeout_s
+        until = self._clock.monotonic() + patience
+        if not self._threads.acquire(timeout=patience):
             yield False
             return
         try:

@@ -40,6 +40,8 @@ MAX_PACKS = 50
 """Packs from which on a mirror is repacked: every fetch and every commit of ours adds one."""
 MAX_LOOSE = 1_000
 """Loose objects, estimated, from which on a mirror is packed (git's own automatic limit is 6,700)."""
+_BESIDE_S = 10.0
+"""After so long a wait for the lock a head that is here already is looked up without it."""
 _CLOCK_SLACK_S = 1.0
 _ODD = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -89,10 +91,11 @@ class Mirror:
         oldest = asked if fresh else asked - self._max_age_s
         if not fresh and (known := self._known(oldest)) is not None and not known.code:
             return RemoteHead(known.branch, known.commit)
-        with self._locked():
-            known = self._known(oldest)
-            if known is None or (known.code and known.at < asked):  # it may have been mended since
-                known = self._look()
+        with self._lock.held(_BESIDE_S) as is_ours:
+            known = self._shared_look(oldest, asked) if is_ours else self._look_beside()
+        if known is None:
+            with self._locked():
+                known = self._shared_look(oldest, asked)
         if error := known.error():
             raise error
         return RemoteHead(known.branch, known.commit)
@@ -147,7 +150,29 @@ class Mirror:
                 self._repo.close()
             self._repo = None
 
-    # ------------------------------------------------------------ looking (with the lock held)
+    # ------------------------------------------------------------ looking
+
+    def _look_beside(self) -> _Look | None:
+        """A look without the lock, for a head that was brought whole already; ``None`` when it was not.
+
+        Who holds the lock for so long transfers much, or is frozen (a paused container on the same cache).
+        """
+        brought = self._noted().commit
+        began = self._clock.now()
+        try:
+            head = remote_head(self.remote, self._limits)
+        except JobError:
+            return None
+        is_here = head.commit and head.commit == brought and (self.path / "HEAD").exists()
+        return _Look(began, head.branch, brought) if is_here else None
+
+    # ------------------------------------------------------------ with the lock held
+
+    def _shared_look(self, oldest: float, asked: float) -> _Look:
+        known = self._known(oldest)
+        if known is None or (known.code and known.at < asked):  # it may have been mended since
+            known = self._look()
+        return known
 
     def _look(self) -> _Look:
         began = self._clock.now()
