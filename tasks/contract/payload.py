@@ -197,6 +197,18 @@ def _ids_as_text(value: Any) -> Any:
     return [_ids_as_text(item) for item in value] if isinstance(value, list) else value
 
 
+def as_object(document: object) -> JsonObject:
+    """The document, being a JSON object. Raises ``BAD_PAYLOAD``, which names the kind that came."""
+    if not isinstance(document, dict):
+        en, zh = kind_of(document)
+        raise PermanentError(
+            Code.BAD_PAYLOAD,
+            en=f"payload must be a JSON object, not {en}",
+            zh=f"任务内容必须是 JSON 对象，收到的是{zh}",
+        )
+    return document
+
+
 def read_payload(data: bytes | JsonObject) -> Payload:
     """The payload in ``data`` (JSON bytes, or an object already parsed).
 
@@ -211,13 +223,7 @@ def read_payload(data: bytes | JsonObject) -> Payload:
             en=f"payload is not valid JSON: {error}",
             zh=f"任务文件不是合法的 JSON：{json_cause(error)}",
         ) from error
-    if not isinstance(document, dict):
-        en, zh = kind_of(document)
-        raise PermanentError(
-            Code.BAD_PAYLOAD,
-            en=f"payload must be a JSON object, not {en}",
-            zh=f"任务内容必须是 JSON 对象，收到的是{zh}",
-        )
+    document = as_object(document)
     if strict_json.is_too_deep(document):
         raise PermanentError(
             Code.BAD_PAYLOAD,

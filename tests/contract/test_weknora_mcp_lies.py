@@ -5,9 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import logging
-import shutil
-import ssl
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tasks.knowledge.found import Status
+from tests.certificates import own_authority
 from tests.fakes_knowledge import Asked, Said, said, service, silent_service
 from worker.adapters.weknora.mcp import WeknoraMcp
 from worker.adapters.weknora.mcp_session import McpServer, McpSession
@@ -119,14 +117,7 @@ def test_a_handshake_that_never_ends_is_given_up_and_tried_anew() -> None:
 def test_an_authority_of_the_operator_is_trusted_when_ssl_cert_file_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not (openssl := shutil.which("openssl")):
-        pytest.skip("needs the openssl program to make a certificate")
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(certificate, key)
+    tls, certificate = own_authority(tmp_path)
     with service(Said(401), tls=tls) as there:
         status, detail = ask(there.url)
         assert (status, "certificate" in detail, there.asked) == (Status.UNAVAILABLE, True, [])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tasks.causes import json_cause
 from tasks.contract import strict_json
-from tasks.contract.refusal import kind_of
+from tasks.contract.payload import as_object
 from tasks.contract.shape import JsonObject
 from tasks.errors import Code, PermanentError
 
@@ -35,14 +35,7 @@ def read_document(content: bytes) -> JsonObject:
             en=f"payload is not valid JSON: {reason}",
             zh=f"任务内容不是合法的 JSON：{json_cause(error)}",
         ) from error
-    if not isinstance(document, dict):
-        kind, kind_zh = kind_of(document)
-        raise PermanentError(
-            Code.BAD_PAYLOAD,
-            en=f"payload must be a JSON object, not {kind}",
-            zh=f"任务内容必须是 JSON 对象，收到的是{kind_zh}",
-        )
-    return document
+    return as_object(document)
 
 
 def refuse_double_names(content: bytes) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import shutil
 import socket
-import ssl
-import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +14,7 @@ import pytest
 
 from tasks.errors import Code, PermanentError, TransientError
 from tests import scripted_model as scripted
+from tests.certificates import own_authority
 from tests.fakes_model import StillClock
 from tests.model_calls import CALL, DRIVERS, config, failure
 from worker.adapters.model.factory import ProbedDriver, build_driver
@@ -80,14 +78,7 @@ def test_a_server_without_tls_behind_https_is_said_to_be_so(server: scripted.Scr
 def test_an_untrusted_certificate_is_permanent_and_a_given_authority_is_trusted(
     tmp_path: Path, clock: StillClock
 ) -> None:
-    if not (openssl := shutil.which("openssl")):
-        pytest.skip("needs the openssl program to make a certificate")
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    context, certificate = own_authority(tmp_path)
     with scripted.ScriptedModel(scripted.always(scripted.completion("好")), tls=context) as server:
         error = failure(build_driver(config("openai", server.url), clock))
         assert (type(error), error.code) == (PermanentError, Code.MODEL_UNREACHABLE)
