@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from tasks.ports import RepoRef
-from worker.adapters.kb_git import generation, index_store
+from worker.adapters.kb_git import generation, index_store, page_index
 from worker.adapters.kb_git.index_store import IndexStore
 from worker.adapters.kb_git.mirror import Mirrors
 from worker.adapters.kb_git.snapshot import GitKbReader, GitSnapshot
@@ -156,6 +156,74 @@ def test_a_small_commit_rewrites_nothing_of_the_other_pages(world: World) -> Non
     assert texts[0] == texts[1]
     assert found(new, "编号 n50")[0] == "qa/new.md"
     assert "qa/new.md" not in found(old, "编号 n50")
+
+
+def joined(world: World) -> list[Path]:
+    """Where segments were joined, once nobody is at it any more."""
+    for thread in threading.enumerate():
+        if thread.name == "join-segments":
+            thread.join()
+    assert not list(world.index.glob(".work-*"))
+    return list(world.index.glob("*/joined"))
+
+
+def test_small_segments_are_joined_behind_the_updates_and_the_next_one_goes_on_from_them(
+    world: World, tmp_path: Path
+) -> None:
+    reader = world.reader()
+    most = after = 0
+    for number in range(12):
+        path = f"p{number}.md"
+        commit = world.commit({path: text_of(number + 100)})
+        reader.latest(REPO, fresh=True)
+        before, after = after, page_index.segments(world.index / f"{commit}-v{generation.SCHEMA}" / "pages")
+        most = max(most, after)
+        if joined(world) and after < before:
+            break
+    assert (most, after) == (8, 2)  # tantivy joins eight: the one that came of them, and the last change
+    assert seen(world.latest()) == seen(anew(world, tmp_path))
+
+
+def test_no_update_waits_for_the_joining_of_segments(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, go_on = world.reader(), threading.Event()
+    reader.latest(REPO, fresh=True)
+    settle = page_index.PageIndexWriter.settle
+    monkeypatch.setattr(page_index.PageIndexWriter, "settle", lambda writer: (go_on.wait(60), settle(writer)))
+    try:
+        for number in range(10):
+            world.commit({f"p{number}.md": text_of(number + 100)})
+            assert found(reader.latest(REPO, fresh=True), f"编号 n{number + 100}")[0] == f"p{number}.md"
+        assert len(list(world.index.glob(".work-*"))) == 10
+    finally:
+        go_on.set()
+        joined(world)
+
+
+def test_what_a_killed_process_was_joining_is_removed_later(world: World) -> None:
+    world.latest()
+    left = world.index / ".work-0000"
+    left.mkdir()
+    world.commit({"p1.md": text_of(1_000)})
+    world.latest()
+    assert left.exists()  # somebody may be at it
+    os.utime(left, (1, 1))
+    world.commit({"p1.md": text_of(1_001)})
+    world.latest()
+    assert not left.exists()
+
+
+def test_joined_segments_that_are_damaged_cost_a_build_and_nothing_else(world: World, tmp_path: Path) -> None:
+    reader = world.reader()
+    for number in range(9):
+        reader.latest(REPO, fresh=True)
+        if joined(world):
+            break
+        world.commit({f"p{number}.md": text_of(number + 100)})
+    for file in joined(world)[0].glob("*.*"):
+        if file.stat().st_size:
+            _garble(file)
+    world.commit({"p1.md": text_of(500)})
+    assert seen(world.latest()) == seen(anew(world, tmp_path))
 
 
 def test_a_job_pinned_to_an_older_commit_gets_that_commits_index_even_when_it_was_removed(world: World) -> None:

@@ -32,7 +32,8 @@ def index_of(folder: Path, pages: Mapping[str, str]) -> PageIndex:
     for path, text in pages.items():
         title = text.partition("\n")[0].lstrip("# ")
         writer.put(IndexedPage(PageFacts(path=path, title=title, type="note"), blob=f"{len(path):040x}"), text)
-    writer.close()
+    writer.commit()
+    writer.settle()
     return PageIndex(folder)
 
 

@@ -24,6 +24,9 @@ SCHEMA = 4
 
 MANIFEST, PAGES = "generation.json", "pages"
 
+JOINED = "joined"
+"""The same pages in fewer segments, where tantivy joined some afterwards: what the next update goes on from."""
+
 _HEADS = 500
 _LISTED = 1_000
 """So many paths of all groups together are enough for a listing (350 of them, some of them taken already)."""

@@ -21,10 +21,10 @@ from worker.adapters.kb_git import packs
 from worker.adapters.kb_git.catalog_text import CatalogDiff, CatalogText
 from worker.adapters.kb_git.content import Content, read_contents
 from worker.adapters.kb_git.deltas import from_delta
-from worker.adapters.kb_git.generation import MANIFEST, PAGES, SCHEMA, Generation, Heads, Manifest, file_marks
+from worker.adapters.kb_git.generation import JOINED, MANIFEST, PAGES, SCHEMA, Generation, Heads, Manifest, file_marks
 from worker.adapters.kb_git.git import NULL_ID, TreeEntry
 from worker.adapters.kb_git.mirror import Mirror
-from worker.adapters.kb_git.page_index import IndexedPage, PageIndexWriter
+from worker.adapters.kb_git.page_index import IndexedPage, PageIndexWriter, link_files
 from worker.adapters.kb_git.visible import CATALOG as CATALOG_FILE
 from worker.adapters.kb_git.visible import FILE_MODES, INDEX, Entry, Listing, entry_object, list_pages, missing_note
 
@@ -38,46 +38,52 @@ class _UnsureError(Exception):
     """The neighbour does not tell enough: look at everything."""
 
 
-def build(mirror: Mirror, commit: str, base: Generation | None, folder: Path) -> None:
-    """A whole generation for ``commit`` in the empty ``folder``, the manifest last."""
+def build(mirror: Mirror, commit: str, base: Generation | None, folder: Path, work: Path) -> PageIndexWriter | None:
+    """A whole generation for ``commit`` in the empty ``folder``, the manifest last.
+
+    ``work``: where the pages are written, made here. The writer comes back when segments may still be joined there, of
+    which ``folder`` sees nothing.
+    """
     if base is not None and base.manifest.size and base.manifest.commit != NULL_ID:
         try:
-            _update(mirror, commit, base, folder)
-            return
+            return _update(mirror, commit, base, folder, work)
         except _UnsureError:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-    _build_anew(mirror, commit, folder, base)
+    return _build_anew(mirror, commit, base, folder, work)
 
 
 # ---------------------------------------------------------------- everything looked at
 
 
-def _build_anew(mirror: Mirror, commit: str, folder: Path, base: Generation | None) -> None:
+def _build_anew(
+    mirror: Mirror, commit: str, base: Generation | None, folder: Path, work: Path
+) -> PageIndexWriter | None:
     listing, data = mirror.run(lambda repo: list_pages(repo, commit))
     known = {page.facts.path: page for page in base.index.all_pages()} if base and base.manifest.size else {}
     same = {path for path, entry in listing.entries.items() if path in known and _is_same(known[path], entry)}
-    pages = folder / PAGES
     if base and len(same) > len(known) // 2:
-        _link(base.folder / PAGES, pages)
-        writer = PageIndexWriter(pages, is_new=False)
+        writer = _writer_after(base, work)
     else:
         same, known, base = set(), {}, None
-        pages.mkdir()
-        writer = PageIndexWriter(pages, is_new=True)
+        work.mkdir()
+        writer = PageIndexWriter(work, is_new=True)
     for path in known.keys() - listing.entries.keys():
         writer.drop(path)
     facts = {path: known[path].facts for path in same}
     changed = [entry for entry in listing.entries.values() if entry.path not in same]
     for page in _put(mirror, writer, changed):
         facts[page.facts.path] = page.facts
-    writer.close()
+    writer.commit()
+    if base is None:  # joined at once: it is the base of all that come
+        writer.settle()
     heads = Heads()
     for path in listing.entries:
         heads.add(facts[path], is_sorted=False)
     catalog = CatalogText.of(parse(data)) if listing.is_plain and data else None
     manifest = heads.put_into(_manifest(commit, listing))
-    _finish(folder, manifest, base.manifest.files if base else {}, catalog)
+    _finish(folder, work, manifest, base.manifest.files if base else {}, catalog)
+    return writer if base else None
 
 
 def _manifest(commit: str, listing: Listing) -> Manifest:
@@ -130,7 +136,7 @@ class _Change:
     diff: CatalogDiff
 
 
-def _update(mirror: Mirror, commit: str, base: Generation, folder: Path) -> None:
+def _update(mirror: Mirror, commit: str, base: Generation, folder: Path, work: Path) -> PageIndexWriter:
     """The neighbour's files linked, the pages that differ put anew. Raises :class:`_UnsureError`."""
     if not base.manifest.catalog or len(base.manifest.missing) > _MOST_MISSING:
         raise _UnsureError
@@ -143,15 +149,14 @@ def _update(mirror: Mirror, commit: str, base: Generation, folder: Path) -> None
     blobs = _blobs(mirror, commit, change, touched, before)
     missing = sorted((set(base.manifest.missing) - touched) | {path for path in raw if path not in blobs})
     now = [Entry(path, blobs[path], raw[path]) for path in sorted(raw) if path in blobs]
-    _link(base.folder / PAGES, folder / PAGES)
-    writer, heads = PageIndexWriter(folder / PAGES, is_new=False), Heads(base.manifest)
+    writer, heads = _writer_after(base, work), Heads(base.manifest)
     for path in before.keys() - {entry.path for entry in now}:
         writer.drop(path)
     for page in before.values():
         heads.drop(page.facts)
     for page in _put(mirror, writer, now):
         heads.add(page.facts, is_sorted=base.manifest.is_sorted)
-    writer.close()
+    writer.commit()
     odd = [note for note in base.manifest.notes if note["code"] != "CATALOG_FILE_MISSING"]
     manifest = replace(
         base.manifest,
@@ -162,7 +167,15 @@ def _update(mirror: Mirror, commit: str, base: Generation, folder: Path) -> None
         missing=missing,
         notes=[*odd, *(note.document() for note in missing_note(len(missing)))],
     )
-    _finish(folder, heads.put_into(manifest), base.manifest.files, change.catalog)
+    _finish(folder, work, heads.put_into(manifest), base.manifest.files, change.catalog)
+    return writer
+
+
+def _writer_after(base: Generation, work: Path) -> PageIndexWriter:
+    """A writer in ``work`` that holds the neighbour's pages."""
+    joined = base.folder / JOINED
+    link_files(joined if joined.is_dir() else base.folder / PAGES, work)
+    return PageIndexWriter(work, is_new=False)
 
 
 def _look(mirror: Mirror, commit: str, base: Generation) -> _Change:
@@ -272,25 +285,11 @@ def _blob_of(changed: TreeEntry | None, before: str) -> str:
 # ---------------------------------------------------------------- files
 
 
-def _link(source: Path, target: Path) -> None:
-    """The files of an index in a second folder. They are never written again, except the lists that are replaced."""
-    target.mkdir()
-    for file in source.iterdir():
-        if file.name.startswith(".tantivy"):
-            continue
-        if file.suffix == ".json":
-            shutil.copyfile(file, target / file.name)
-            continue
-        try:
-            os.link(file, target / file.name)
-        except OSError:  # a file system without hard links
-            shutil.copyfile(file, target / file.name)
-
-
 def _finish(
-    folder: Path, manifest: Manifest, known: Mapping[str, tuple[int, int]], catalog: CatalogText | None
+    folder: Path, work: Path, manifest: Manifest, known: Mapping[str, tuple[int, int]], catalog: CatalogText | None
 ) -> None:
-    """Write what stands beside the pages; the manifest, fsynced, makes the folder a generation."""
+    """The pages out of ``work`` and what stands beside them; the manifest, fsynced, makes the folder a generation."""
+    link_files(work, folder / PAGES)
     marks = catalog.settled().write(folder) if catalog else {}
     whole = replace(manifest, files=file_marks(folder / PAGES, known), catalog=marks)
     with (folder / MANIFEST).open("wb") as file:

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from tasks.errors import Code, TransientError
 from worker.adapters.kb_git.file_lock import FileLock
-from worker.adapters.kb_git.generation import SCHEMA, Generation
+from worker.adapters.kb_git.generation import JOINED, PAGES, SCHEMA, Generation
 from worker.adapters.kb_git.git import check_hex
 from worker.adapters.kb_git.index_build import build
 from worker.adapters.kb_git.mirror import Mirror
-from worker.adapters.kb_git.page_index import BrokenIndexError
+from worker.adapters.kb_git.page_index import BrokenIndexError, PageIndexWriter, segments
 
 KEPT = 5
 """Generations on disk: jobs are pinned to one of the last few commits; older ones are built again when asked for."""
@@ -28,6 +28,8 @@ _OPEN = 4
 _BUILD_WAIT_S = 600.0
 _BASES = 3
 _BUILDING = ".building-"
+_WORK = ".work-"
+_WORK_S = 600.0
 _REMOVED = ".removed-"
 
 
@@ -99,14 +101,15 @@ class IndexStore:
         self._sweep()
         target = self._place(commit)
         self._remove(target)  # here, and not usable
-        temporary = self.folder / f"{_BUILDING}{self._clock.token(4)}"
-        base = self._neighbour()
+        token = self._clock.token(4)
+        temporary, work = self.folder / f"{_BUILDING}{token}", self.folder / f"{_WORK}{token}"
+        writer, made, base = None, None, self._neighbour()
         try:
             for neighbour in (base, None) if base else (None,):
-                shutil.rmtree(temporary, ignore_errors=True)
+                _clear(temporary, work)
                 temporary.mkdir()
                 try:
-                    build(self._mirror, commit, neighbour, temporary)
+                    writer = build(self._mirror, commit, neighbour, temporary, work)
                     break
                 except BrokenIndexError:
                     if neighbour is None:
@@ -121,7 +124,9 @@ class IndexStore:
                 zh=f"本机无法建立知识库索引（{self._mirror.remote.name}），请检查 KBW_CACHE_DIR 所在磁盘。",
             ) from error
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            _clear(temporary, *([] if made and writer else [work]))
+        if writer:  # no job waits for it
+            threading.Thread(target=_settle, args=(writer, target), name="join-segments").start()
         self._retire(target)
         return made
 
@@ -151,6 +156,8 @@ class IndexStore:
         """What killed builders and other schemas left behind."""
         for path in self.folder.iterdir():
             is_rest = path.name.startswith((_BUILDING, _REMOVED))
+            if path.name.startswith(_WORK):  # another process may still be joining
+                is_rest = self._clock.now() - _used(path) > _WORK_S
             is_other = path.is_dir() and not path.name.startswith(".") and not path.name.endswith(f"-v{SCHEMA}")
             if is_rest or is_other:
                 shutil.rmtree(path, ignore_errors=True)
@@ -161,6 +168,20 @@ class IndexStore:
         with suppress(OSError):
             folder.rename(away)
         shutil.rmtree(away, ignore_errors=True)
+
+
+def _settle(writer: PageIndexWriter, generation: Path) -> None:
+    """Once segments are joined: what the next update goes on from. Failing or killed costs only that."""
+    with suppress(OSError, BrokenIndexError):
+        writer.settle()
+        if segments(writer.folder) < segments(generation / PAGES):
+            writer.folder.rename(generation / JOINED)
+    _clear(writer.folder)
+
+
+def _clear(*folders: Path) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _used(folder: Path) -> float:

@@ -5,6 +5,8 @@ A folder of such files is never changed once others can see it. What ranks befor
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ CHARACTERS = "characters"
 ANY_VERSION = "any"
 
 _HEAP_BYTES = 48 << 20
+_META = "meta.json"
 _FREQ = "freq"
 _BASIC = "basic"
 
@@ -176,7 +179,7 @@ class PageIndexWriter:
         with guarded(folder):
             index = tantivy.Index(_schema(), str(folder), reuse=False) if is_new else tantivy.Index.open(str(folder))
             self._writer = index.writer(heap_size=_HEAP_BYTES, num_threads=1)
-        self._folder = folder
+        self.folder = folder
         self._is_new = is_new
 
     def put(self, page: IndexedPage, body: str) -> None:
@@ -203,21 +206,69 @@ class PageIndexWriter:
         if page.notes:
             stored["notes"] = [note.document() for note in page.notes]
         document.add_bytes("page", orjson.dumps(stored))
-        with guarded(self._folder):
+        with guarded(self.folder):
             if not self._is_new:
                 self._writer.delete_documents_by_term("path", facts.path)
             self._writer.add_document(document)
 
     def drop(self, path: str) -> None:
         """Forget a page."""
-        with guarded(self._folder):
+        with guarded(self.folder):
             self._writer.delete_documents_by_term("path", path)
 
-    def close(self) -> None:
-        """Write everything out; the folder is complete afterwards."""
-        with guarded(self._folder):
+    def commit(self) -> None:
+        """Write everything out. Tantivy may go on joining segments in the folder, see :func:`link_files`."""
+        with guarded(self.folder):
             self._writer.commit()
+
+    def settle(self) -> None:
+        """Wait until segments are joined, which takes as long as writing their pages anew; no change comes after it."""
+        with guarded(self.folder):
             self._writer.wait_merging_threads()
+
+
+def segments(folder: Path) -> int:
+    """Of how many parts an index consists: each change adds one, and some are joined now and then."""
+    return len(_segments_of((folder / _META).read_bytes()))
+
+
+def link_files(source: Path, target: Path) -> None:
+    """The index of one folder in a second one, which is made for it. Files are never written again, only replaced.
+
+    Tantivy may be joining segments in ``source``: it replaces the list before it deletes what the old list named.
+    """
+    with guarded(source):
+        while True:
+            target.mkdir()
+            listed = (source / _META).read_bytes()
+            for file in _files_of(_segments_of(listed), source):
+                _link(file, target / file.name)
+            (target / _META).write_bytes(listed)
+            if (source / _META).read_bytes() == listed:
+                return
+            shutil.rmtree(target)
+
+
+def _segments_of(listed: bytes) -> dict[str, int | None]:
+    """The segments by the names of their files, with the number of the file that tells their deleted pages."""
+    parts = orjson.loads(listed)["segments"]
+    return {part["segment_id"].replace("-", ""): (part.get("deletes") or {}).get("opstamp") for part in parts}
+
+
+def _files_of(parts: Mapping[str, int | None], folder: Path) -> Iterator[Path]:
+    for file in folder.iterdir():
+        segment = file.name[:32]
+        if segment in parts and (file.suffix != ".del" or file.name == f"{segment}.{parts[segment]}.del"):
+            yield file
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except FileNotFoundError:  # joined meanwhile; the list has changed, too
+        return
+    except OSError:  # a file system without hard links
+        shutil.copyfile(source, target)
 
 
 @contextmanager
