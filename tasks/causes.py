@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
-
-from tasks.contract.strict_json import NotStrictError
 
 _OS = {
     errno.ENOENT: "文件或目录不存在",
@@ -30,12 +27,3 @@ _OS = {
 def os_cause(error: OSError) -> str:
     """Why the system refused; with its number where we have no words for it."""
     return _OS.get(error.errno or 0) or f"系统错误 {error.errno or type(error).__name__}"
-
-
-def json_cause(error: ValueError | RecursionError) -> str:
-    """Why a text is no JSON."""
-    if isinstance(error, json.JSONDecodeError):
-        return f"第 {error.lineno} 行第 {error.colno} 列有语法错误"
-    if isinstance(error, UnicodeDecodeError):
-        return f"第 {error.start + 1} 个字节不是 UTF-8 编码"
-    return error.zh if isinstance(error, NotStrictError) else "结构有误"

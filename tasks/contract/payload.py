@@ -7,11 +7,11 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
-from tasks.causes import json_cause
 from tasks.contract import strict_json
 from tasks.contract.ids import problem_with_id, problem_with_task_id
 from tasks.contract.refusal import NotAllowedError, describe, kind_of
 from tasks.contract.shape import JsonObject, Note, OpenShape, Scalar
+from tasks.contract.strict_json import json_cause
 from tasks.errors import Code, PermanentError
 
 KNOWN_SCOPE = "auto_by_openclaw"

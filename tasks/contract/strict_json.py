@@ -68,6 +68,15 @@ class NotStrictError(ValueError):
         self.zh = zh
 
 
+def json_cause(error: ValueError | RecursionError) -> str:
+    """Why a text is no JSON, in Chinese: for a sentence that a team member reads."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"第 {error.lineno} 行第 {error.colno} 列有语法错误"
+    if isinstance(error, UnicodeDecodeError):
+        return f"第 {error.start + 1} 个字节不是 UTF-8 编码"
+    return error.zh if isinstance(error, NotStrictError) else "结构有误"
+
+
 def loads(data: bytes | str) -> Any:
     """Strict reading of one document; a UTF-8 byte order mark is tolerated.
 

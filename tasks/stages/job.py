@@ -9,7 +9,6 @@ from typing import TypeVar, cast
 
 from pydantic import ValidationError
 
-from tasks.causes import json_cause
 from tasks.contract import strict_json
 from tasks.contract.answer import Answer
 from tasks.contract.context import Context
@@ -20,6 +19,7 @@ from tasks.contract.payload import Payload, read_payload
 from tasks.contract.refusal import describe
 from tasks.contract.selection import PageSelection
 from tasks.contract.shape import JsonObject, Shape
+from tasks.contract.strict_json import json_cause
 from tasks.errors import Code, JobError, PermanentError
 from tasks.ports import Failure, JobFolder, Ports, RawReply, RepoRef, Span
 from tasks.stages.ask import Asker, as_it_came

@@ -42,7 +42,7 @@ PAGES_READ = 40
 RATIO = 50
 AIMS_MS = {1_000: 25, 10_000: 60, 100_000: 150}
 READERS = 4
-UPDATES = 5
+UPDATES = 10
 
 
 def read_for_prepare(reader: GitKbReader, question: str, *, fresh: bool) -> int:

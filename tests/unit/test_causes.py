@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from tasks.causes import json_cause, os_cause
+from tasks.causes import os_cause
 from tasks.contract import strict_json
 from tasks.errors import PermanentError
 from worker.adapters.kb_git.remote import Remote
@@ -37,13 +37,13 @@ def test_what_is_wrong_with_a_document_is_told_in_chinese(content: bytes) -> Non
 
     with pytest.raises((ValueError, RecursionError)) as fault:
         strict_json.loads(content)
-    assert not PROSE.search(json_cause(fault.value))
+    assert not PROSE.search(strict_json.json_cause(fault.value))
 
 
 def test_line_and_column_of_a_slip_are_told() -> None:
     with pytest.raises(json.JSONDecodeError) as fault:
         json.loads('{"a": 1,\n "b" 2}')
-    assert json_cause(fault.value) == "第 2 行第 6 列有语法错误"
+    assert strict_json.json_cause(fault.value) == "第 2 行第 6 列有语法错误"
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tasks.causes import json_cause
 from tasks.contract import strict_json
 from tasks.contract.payload import as_object
 from tasks.contract.shape import JsonObject
+from tasks.contract.strict_json import json_cause
 from tasks.errors import Code, PermanentError
 
 MAX_PAYLOAD_BYTES = 16 * 1024 * 1024

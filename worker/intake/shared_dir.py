@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tasks.causes import json_cause
 from tasks.contract import strict_json
 from tasks.contract.ids import is_safe_task_id
 from tasks.contract.result import is_result_of
 from tasks.contract.shape import JsonObject
+from tasks.contract.strict_json import json_cause
 from tasks.errors import Code, PermanentError, TransientError
 from worker.intake.document import MAX_PAYLOAD_BYTES
 from worker.intake.refusal import Refusals, payload_shared_dir
