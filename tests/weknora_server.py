@@ -47,6 +47,8 @@ class Traps:
     """A completed progress shows the base's last real import's counts, dry run or not (trap A1-4)."""
     duplicate_on_repeat: bool = False
     """Before 0.7.2: an entry imported again is there twice, instead of merged."""
+    terse: bool = False
+    """A busy base does not name its import, and an unknown import is a bare 404."""
     fail_import: bool = False
     max_entries: int = 200
 
@@ -214,8 +216,8 @@ class WeknoraServer:
         if not isinstance(entries, list) or not entries or len(entries) > self.traps.max_entries:
             return 400, _app_error(1010, "entries are required")
         if base.lock and time.monotonic() < base.lock[1]:
-            running = base.lock[0]
-            return 400, _app_error(1000, f"该知识库已有导入任务正在进行中（任务ID: {running}），请等待完成后再试")
+            running = "" if self.traps.terse else f"（任务ID: {base.lock[0]}）"
+            return 400, _app_error(1000, f"该知识库已有导入任务正在进行中{running}，请等待完成后再试")
         task_id = str(request.get("task_id") or uuid.uuid4())
         dry_run = bool(request.get("dry_run"))
         base.lock = (task_id, time.monotonic() + self.traps.lock_ttl_s)
@@ -303,7 +305,7 @@ class WeknoraServer:
     def _progress(self, task_id: str) -> tuple[int, Any]:
         born = self._born.get(task_id)
         if born is None or time.monotonic() - born > self.traps.progress_ttl_s:
-            return 404, _app_error(1003, "import task not found")
+            return 404, "404 page not found" if self.traps.terse else _app_error(1003, "import task not found")
         return 200, _ok(dict(self.tasks[task_id]))
 
 

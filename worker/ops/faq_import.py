@@ -29,6 +29,7 @@ REQUEST_S, EXPORT_S = 60.0, 300.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 10.0
 MAX_ATTEMPTS = 4
 _BUSY_CODE = 1000
+_BUSY = re.compile(r"正在进行|in progress|already running", re.IGNORECASE)
 _BUSY_TASK = re.compile(r"任务\s*ID[:：]\s*([\w.-]+)")
 _UNSURE = (Status.TIMEOUT, Status.UNAVAILABLE, Status.BAD_RESPONSE)
 
@@ -122,7 +123,9 @@ class FaqImport:
         """
         refused: list[str] = []
         for batch in batches:
-            task = self._start(batch.entries, "append", f"{batch.task_id}-dry", dry_run=True)
+            pause = FIRST_PAUSE_S
+            while not (task := self._start(batch.entries, "append", f"{batch.task_id}-dry", dry_run=True)):
+                pause = self._wait(pause)
             progress = self._poll(task)
             if progress is None:
                 raise OperationFailedError(f"batch {batch.number}: the server forgot the dry run {task}; try again")
@@ -149,17 +152,29 @@ class FaqImport:
             task_id = batch.task_id if attempt == 0 else f"{batch.task_id}-r{attempt}"
             self.journal.note("begin", batch=batch.number, taskId=task_id, cards=len(missing), mode=mode)
             self.say(f"batch {batch.number}: {mode} {len(missing)} cards as {task_id}")
-            progress = self._poll(self._start(missing, mode, task_id, dry_run=False))
-            refused = _refusals(progress or {}, missing)
-            if refused:
-                self.refused += refused
-                raise OperationFailedError(f"batch {batch.number}: the server refused {'; '.join(refused[:5])}")
-            missing, mode = self._left(batch, mode)
+            missing, mode = self._imported(batch, missing, mode, task_id)
         if missing:
             raise OperationFailedError(
                 f"batch {batch.number}: {len(missing)} cards are not in the base after {MAX_ATTEMPTS} imports; "
                 "see the server's log, then `kbw faq resume`"
             )
+
+    def _imported(
+        self, batch: Batch, entries: Sequence[Mapping[str, Any]], mode: str, task_id: str
+    ) -> tuple[Sequence[Mapping[str, Any]], str]:
+        """One import from its beginning to its end; what :meth:`_left` then says."""
+        pause = FIRST_PAUSE_S
+        while entries:
+            begun = self._start(entries, mode, task_id, dry_run=False)
+            if begun:
+                refused = _refusals(self._poll(begun) or {}, entries)
+                if refused:
+                    self.refused += refused
+                    raise OperationFailedError(f"batch {batch.number}: the server refused {'; '.join(refused[:5])}")
+                return self._left(batch, mode)
+            pause = self._wait(pause)
+            entries, mode = self._left(batch, mode)  # an import went on meanwhile, perhaps our own: not all again
+        return entries, mode
 
     def _left(self, batch: Batch, mode: str) -> tuple[list[Mapping[str, Any]], str]:
         """What of the batch the base does not have, and how it has to be brought there.
@@ -179,26 +194,27 @@ class FaqImport:
         self._poll(task_id)
 
     def _start(self, entries: Sequence[Mapping[str, Any]], mode: str, task_id: str, *, dry_run: bool) -> str:
-        """Begin an import, waiting for the base's lock; an unclear answer is settled by asking for its progress."""
-        pause = FIRST_PAUSE_S
-        while True:
-            try:
-                return self.rest.start_import(
-                    self.base, entries, mode=mode, task_id=task_id, dry_run=dry_run, timeout=REQUEST_S
-                )
-            except WeknoraFault as fault:
-                running = _BUSY_TASK.search(fault.told)
-                if fault.code == _BUSY_CODE and running and running.group(1) == task_id:
-                    return task_id  # ours: an earlier answer got lost
-                if fault.code == _BUSY_CODE and running:
-                    self.say(f"the base is busy with import {running.group(1)}; waiting")
-                elif fault.status in _UNSURE:
-                    self.say(f"no clear answer ({fault.detail}); asking whether the import began")
-                    if self._progress(task_id) is not None:
-                        return task_id
-                else:
-                    raise OperationFailedError(f"import refused: {fault.detail} {fault.told}".rstrip()) from None
-            pause = self._wait(pause)
+        """Begin an import, its id; ``""`` when it did not begin: the base was busy, or nobody can tell.
+
+        A busy base is waited for while the server knows the import at work; an unclear answer is settled by asking.
+        """
+        try:
+            return self.rest.start_import(
+                self.base, entries, mode=mode, task_id=task_id, dry_run=dry_run, timeout=REQUEST_S
+            )
+        except WeknoraFault as fault:
+            running = _BUSY_TASK.search(fault.told)
+            if fault.code == _BUSY_CODE and running and running.group(1) == task_id:
+                return task_id  # ours: an earlier answer got lost
+            if fault.code == _BUSY_CODE and (running or _BUSY.search(fault.told)):
+                self.say(f"the base is busy with {'import ' + running.group(1) if running else 'an import'}; waiting")
+                if running:
+                    self._poll(running.group(1))
+                return ""
+            if fault.status in _UNSURE:
+                self.say(f"no clear answer ({fault.detail}); asking whether the import began")
+                return task_id if self._progress(task_id) is not None else ""
+            raise OperationFailedError(f"import refused: {fault.detail} {fault.told}".rstrip()) from None
 
     def _poll(self, task_id: str) -> dict[str, Any] | None:
         """The progress once it is over; ``None`` when the server does not know the task: then the base decides."""

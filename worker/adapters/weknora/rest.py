@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
@@ -144,13 +145,11 @@ class WeknoraRest:
         return str(told or task_id)
 
     def progress(self, task_id: str, *, timeout: float) -> dict[str, Any] | None:
-        """How an import stands; ``None`` when the server does not know it (any more)."""
-        try:
-            data = self._data("GET", f"/faq/import/progress/{quote(task_id, safe='')}", timeout=timeout)
-        except WeknoraFault as fault:
-            if fault.status is Status.KB_NOT_FOUND:
-                return None
-            raise
+        """How an import stands; ``None`` when the server does not know it (any more): 404 in whatever form."""
+        answer = self._exchange("GET", f"/faq/import/progress/{quote(task_id, safe='')}", timeout=timeout)
+        if answer.status == HTTPStatus.NOT_FOUND:
+            return None
+        data = body_of(answer.status, answer.body, "import progress").get("data")
         return data if isinstance(data, dict) else None
 
     # ---------------------------------------------------------------- the wire
