@@ -121,13 +121,14 @@ def _search(question: str, kb_id: str, desk: MaterialDesk, ask: Asker) -> _Searc
     if step is Step.LOCAL_MD:
         source = desk.local
         local_status, found = _asked(LOCAL_MD, desk.local, question, kb_id, desk, ask)
-        if local_status == NOT_MOUNTED:
-            step = Step.GUIDANCE if status == Status.ZERO_HIT else Step.OFF
-        else:
-            step = desk.rules.matrix.after_local(Status(local_status))
+        answered = status == Status.ZERO_HIT  # WeKnora works and has nothing: the local files only come on top
+        step = Step.OFF if local_status == NOT_MOUNTED else desk.rules.matrix.after_local(Status(local_status))
+        if step is Step.OFF and local_status != NOT_MOUNTED:
+            degraded.append({"stage": FIND, "source": LOCAL_MD, "status": local_status})
+        if step is Step.OFF and answered:
+            step = Step.GUIDANCE
+        elif local_status != NOT_MOUNTED:
             status = local_status
-            if step is Step.OFF:
-                degraded.append({"stage": FIND, "source": LOCAL_MD, "status": local_status})
     cards = tuple(dict.fromkeys(cut_text(hit.content, MAX_CARD_CHARS).text for hit in found.hits))
     return _Searched(step, str(status), source.name if source else "", cards, tuple(degraded))
 

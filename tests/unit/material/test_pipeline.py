@@ -124,6 +124,14 @@ def test_zero_hits_may_go_to_the_local_files() -> None:
     assert (result["nodes"][0]["status"], result["nodes"][0]["source"]) == ("HIT", "local_md")
 
 
+def test_zero_hits_are_guidance_also_when_the_local_files_cannot_be_read() -> None:
+    local = FakeSource("local_md", answers=[Found(Status.UNAVAILABLE)])
+    result = world(Found(Status.ZERO_HIT), local=local, on_zero="local_md").run(payload())
+    assert (result["nodes"][0]["status"], result["nodes"][0]["source"]) == ("ZERO_HIT", "guidance")
+    assert BLOCK.search(result["materialContent"])
+    assert result["degraded"] == [{"stage": "find", "source": "local_md", "status": "UNAVAILABLE"}]
+
+
 @pytest.mark.parametrize(
     "status",
     [Status.UNAVAILABLE, Status.TIMEOUT, Status.UNAUTHORIZED, Status.MISCONFIGURED, Status.BAD_RESPONSE],

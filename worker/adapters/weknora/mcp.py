@@ -78,7 +78,7 @@ def _object(text: str) -> dict[str, Any]:
         document = json.loads(text)
     except (ValueError, RecursionError):
         raise ToolFault(Status.BAD_RESPONSE, "the tool's answer is no JSON") from None
-    if not isinstance(document, dict) or document.get("success") is False or "error" in document:
+    if not isinstance(document, dict) or document.get("success") is False or document.get("error"):
         raise ToolFault(Status.BAD_RESPONSE, "the tool's answer is an error")
     return document
 
