@@ -83,6 +83,15 @@ def _placeholders(spec: KnowledgeSpec, env_allowed: Callable[[str], bool]) -> It
             if not env_allowed(name):
                 message = f"{name} is not on the allow-list of environment variables"
                 yield "error", "ENV_NOT_ALLOWED", place, message, f"add {name} to KBW_KNOWLEDGE_ENV"
+    elsewhere: list[tuple[Place, str]] = [
+        (("config", "request", field), value) for field, value in _texts(spec.config.request)
+    ]
+    if spec.provider_type == "VDB_DIRECT":
+        elsewhere.append((("config", "vdb_params", "index_name"), spec.vdb.index_name))
+    for where, text in elsewhere:
+        if variables_in(text):
+            message = f"{{{{env.X}}}} is not filled in at {where[-1]}: it would be sent as it stands"
+            yield "error", "ENV_NOT_HERE", where, message, "use it in a header or the endpoint, or write the value"
 
 
 def _endpoint(spec: KnowledgeSpec, plain_allowed: Callable[[str, int], bool]) -> Iterator[Remark]:
@@ -172,7 +181,8 @@ def _port(parts: SplitResult) -> int:
 
 def _texts(value: Mapping[str, object], depth: int = 0) -> Iterator[tuple[str, str]]:
     for key, item in value.items():
-        if isinstance(item, str):
-            yield str(key), item
-        elif isinstance(item, Mapping) and depth < 10:
-            yield from _texts(item, depth + 1)
+        for one in item if isinstance(item, list) else [item]:
+            if isinstance(one, str):
+                yield str(key), one
+            elif isinstance(one, Mapping) and depth < 10:
+                yield from _texts(one, depth + 1)
