@@ -161,7 +161,7 @@ def test_a_small_commit_rewrites_nothing_of_the_other_pages(world: World) -> Non
 def joined(world: World) -> list[Path]:
     """Where segments were joined, once nobody is at it any more."""
     for thread in threading.enumerate():
-        if thread.name == "join-segments":
+        if thread.name == "tidy-index":
             thread.join()
     assert not list(world.index.glob(".work-*"))
     return list(world.index.glob("*/joined"))

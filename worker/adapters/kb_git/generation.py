@@ -61,8 +61,11 @@ class Manifest:
 class Generation:
     """One generation, opened."""
 
-    def __init__(self, folder: Path) -> None:
-        """Raises :class:`BrokenIndexError` for what is missing, damaged or of another schema."""
+    def __init__(self, folder: Path, *, is_just_made: bool = False) -> None:
+        """Raises :class:`BrokenIndexError` for what is missing, damaged or of another schema.
+
+        ``is_just_made``: by this process, out of files that it has checked; a second look would find the same.
+        """
         self.folder = folder
         try:
             self.manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
@@ -70,7 +73,7 @@ class Generation:
             raise BrokenIndexError(f"{folder.name}: no usable manifest ({type(error).__name__})") from error
         if self.manifest.schema != SCHEMA:
             raise BrokenIndexError(f"{folder.name}: schema {self.manifest.schema}, wanted {SCHEMA}")
-        if file_marks(folder / PAGES) != self.manifest.files:
+        if not is_just_made and file_marks(folder / PAGES) != self.manifest.files:
             raise BrokenIndexError(f"{folder.name}: files are missing or were changed")
         self.index = PageIndex(folder / PAGES)
         if self.index.size != self.manifest.size:

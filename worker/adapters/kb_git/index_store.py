@@ -10,6 +10,7 @@ import os
 import shutil
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -116,7 +117,7 @@ class IndexStore:
                         raise
                     self._remove(neighbour.folder)
             temporary.rename(target)
-            made = Generation(target)
+            made = Generation(target, is_just_made=True)
         except (OSError, BrokenIndexError) as error:
             raise TransientError(
                 Code.KB_UNREACHABLE,
@@ -125,9 +126,8 @@ class IndexStore:
             ) from error
         finally:
             _clear(temporary, *([] if made and writer else [work]))
-        if writer:  # no job waits for it
-            threading.Thread(target=_settle, args=(writer, target), name="join-segments").start()
-        self._retire(target)
+        old = [self._hide(folder) for folder in self._published()[self._kept :] if folder != target]
+        threading.Thread(target=_tidy, args=(writer, target, old), name="tidy-index").start()  # no job waits for it
         return made
 
     def _neighbour(self) -> Generation | None:
@@ -146,12 +146,6 @@ class IndexStore:
         folders = [path for path in self.folder.glob(f"*-v{SCHEMA}") if not path.name.startswith(".")]
         return sorted(folders, key=_used, reverse=True)
 
-    def _retire(self, newest: Path) -> None:
-        """Keep the last few."""
-        for folder in self._published()[self._kept :]:
-            if folder != newest:
-                self._remove(folder)
-
     def _sweep(self) -> None:
         """What killed builders and other schemas left behind."""
         for path in self.folder.iterdir():
@@ -163,20 +157,25 @@ class IndexStore:
                 shutil.rmtree(path, ignore_errors=True)
 
     def _remove(self, folder: Path) -> None:
-        """Out of sight at once, then away: nobody opens half a generation."""
+        _clear(self._hide(folder))
+
+    def _hide(self, folder: Path) -> Path:
+        """Out of sight at once, to be deleted: nobody opens half a generation."""
         away = self.folder / f"{_REMOVED}{self._clock.token(4)}"
         with suppress(OSError):
             folder.rename(away)
-        shutil.rmtree(away, ignore_errors=True)
+        return away
 
 
-def _settle(writer: PageIndexWriter, generation: Path) -> None:
-    """Once segments are joined: what the next update goes on from. Failing or killed costs only that."""
-    with suppress(OSError, BrokenIndexError):
-        writer.settle()
-        if segments(writer.folder) < segments(generation / PAGES):
-            writer.folder.rename(generation / JOINED)
-    _clear(writer.folder)
+def _tidy(writer: PageIndexWriter | None, generation: Path, old: Iterable[Path]) -> None:
+    """Delete what is ``old``; joined segments become what the next update goes on from. Killed, it costs only that."""
+    _clear(*old)
+    if writer:
+        with suppress(OSError, BrokenIndexError):
+            writer.settle()
+            if segments(writer.folder) < segments(generation / PAGES):
+                writer.folder.rename(generation / JOINED)
+        _clear(writer.folder)
 
 
 def _clear(*folders: Path) -> None:
