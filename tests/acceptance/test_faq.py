@@ -197,6 +197,15 @@ def test_an_import_that_fails_on_the_server_is_brought_to_its_end_later(desk: De
     assert len(desk.base.entries) == 40
 
 
+def test_the_next_cards_may_be_planned_into_the_same_file(desk: Desk) -> None:
+    assert desk.faq("import", str(desk.plan(3))).returncode == 0
+    plan = desk.plan(5)
+    done = desk.faq("import", str(plan))
+    assert done.returncode == 0, done.stderr
+    assert desk.questions() == Counter(card(n)["question"] for n in range(1, 6))
+    assert desk.faq("import", str(plan)).returncode == 1, "this one was begun before"
+
+
 def test_dry_run_stores_nothing_and_believes_no_counts(desk: Desk) -> None:
     desk.base.last_counts = {"success_count": 999, "failed_count": 42}
     plan = desk.plan(10)

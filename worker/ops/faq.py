@@ -186,7 +186,7 @@ def dry_run(path: Path, settings: Settings, *, out: Path, deadline_s: float) -> 
 def run_import(path: Path, settings: Settings, *, out: Path, deadline_s: float, replace: str, resume: bool) -> int:
     """Import the plan, or go on with it; afterwards the base is compared with the plan card by card."""
     desk, found = Desk(settings, out, command="resume" if resume else "import"), read_plan(path)
-    begun = bool(found.journal.lines("begin"))
+    begun = any(found.journal.begun(batch) for batch in found.batches)
     if begun and not resume:
         raise OperationFailedError(f"{path} was begun before: `kbw faq resume {path}` goes on with it")
     if found.mode == "replace" and replace != found.kb:

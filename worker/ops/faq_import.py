@@ -66,12 +66,13 @@ class ImportJournal:
         return found
 
     def is_done(self, batch: Batch) -> bool:
-        """Whether this batch was seen to be complete."""
-        return any(line.get("batch") == batch.number for line in self.lines("done"))
+        """Whether this batch was seen to be complete; by its id, since the file may hold a later plan than before."""
+        return any(line.get("taskId") == batch.task_id for line in self.lines("done"))
 
     def begun(self, batch: Batch) -> list[str]:
         """Ids of the imports that were begun for this batch, oldest first."""
-        return [str(line["taskId"]) for line in self.lines("begin") if line.get("batch") == batch.number]
+        ids = [str(line.get("taskId")) for line in self.lines("begin")]
+        return [one for one in ids if one == batch.task_id or one.startswith(f"{batch.task_id}-r")]
 
 
 @contextmanager
@@ -112,7 +113,7 @@ class FaqImport:
         for batch in batches:
             if not self.journal.is_done(batch):
                 self._bring(batch, "replace" if mode == "replace" and batch.number == 1 else "append")
-                self.journal.note("done", batch=batch.number)
+                self.journal.note("done", batch=batch.number, taskId=batch.task_id)
             self.moved(len(batch.entries))
 
     def dry_run(self, batches: Sequence[Batch]) -> list[str]:
