@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
+from pydantic.config import JsonDict
 
 from tasks.contract.shape import JsonObject
 
@@ -100,8 +101,16 @@ class Injection(_Part):
     format: Format = Field(default="text", description="text | markdown | json")
 
 
+_STORES_NEED_PARAMETERS: JsonDict = {
+    "if": {"properties": {"provider_type": {"const": "VDB_DIRECT"}}},
+    "then": {"properties": {"config": {"required": ["vdb_params"], "properties": {"vdb_params": {"type": "object"}}}}},
+}
+
+
 class KnowledgeSpec(_Part):
     """One source."""
+
+    model_config = ConfigDict(json_schema_extra=_STORES_NEED_PARAMETERS)
 
     id: SourceId = Field(description="what knowledge_ref names")
     description: str = Field(default="", description="for people")

@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+import yaml
 
 from tasks.knowledge.findings import Finding
 from tasks.knowledge.spec import KnowledgeSpec, json_schema
@@ -244,3 +245,15 @@ def test_the_schema_is_json_and_names_every_field_of_the_seed() -> None:
 
     for field in ("provider_type", "endpoint", "timeout", "headers", "index_name", "embedding_model", "max_tokens"):
         assert f'"{field}"' in schema
+
+
+def test_the_schema_takes_the_seeds_sample_and_wants_a_stores_parameters() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    validator = jsonschema.Draft202012Validator(json_schema())
+    document = yaml.safe_load(SEED_SAMPLE)
+    assert validator.is_valid(document)
+    [source] = document["knowledge"]
+    del source["config"]["vdb_params"]
+    assert validator.is_valid(document)
+    source["provider_type"] = "VDB_DIRECT"
+    assert not validator.is_valid(document)
