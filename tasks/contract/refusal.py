@@ -37,6 +37,9 @@ _ALLOWED = {
     "model_attributes_type": ("must be an object", "应为对象"),
     "greater_than_equal": ("must be at least {ge:g}", "不能小于 {ge:g}"),
     "less_than_equal": ("must be at most {le:g}", "不能大于 {le:g}"),
+    "too_short": ("must have at least {min_length}", "至少要有 {min_length} 项"),
+    "too_long": ("must not be longer than {max_length}", "长度不能超过 {max_length}"),
+    "string_too_long": ("must not be longer than {max_length}", "长度不能超过 {max_length}"),
     "literal_error": ("must be {expected}", "只能是 {expected}"),
     "enum": ("must be {expected}", "只能是 {expected}"),
 }
@@ -61,9 +64,19 @@ def kind_of(value: object) -> tuple[str, str]:
 
 def describe(error: ValidationError) -> tuple[str, str]:
     """An English and a Chinese line that name each bad field, the kind of its value and what is allowed."""
-    items = [dict(item) for item in error.errors(include_url=False)]
+    items = _without_echoes([dict(item) for item in error.errors(include_url=False)])
     parts = list(dict.fromkeys(_told(item) for item in items))[:MAX_FIELDS]
     return "; ".join(en for en, _ in parts), "；".join(zh for _, zh in parts)
+
+
+def _without_echoes(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """An array whose entries were refused counts as empty: its being too short is no second fault."""
+
+    def echoes(item: dict[str, Any]) -> bool:
+        path = item["loc"]
+        return item["type"] == "too_short" and any(o["loc"][: len(path)] == path != o["loc"] for o in items)
+
+    return [item for item in items if not echoes(item)]
 
 
 def _told(item: dict[str, Any]) -> tuple[str, str]:

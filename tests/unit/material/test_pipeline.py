@@ -295,21 +295,23 @@ def test_a_worker_that_dies_between_two_nodes_does_not_search_the_first_again() 
 
 
 @pytest.mark.parametrize(
-    ("changes", "field"),
+    ("changes", "told"),
     [
-        ({"nodes": None}, "nodes"),
-        ({"nodes": []}, "nodes"),
-        ({"nodes": "x"}, "nodes"),
-        ({"nodes": [{"title": "无编号"}]}, "id"),
-        ({"nodes": [node(1), node(1)]}, "nodes"),
-        ({"maxSearches": -1}, "maxSearches"),
-        ({"maxSearches": 10_000}, "maxSearches"),
+        ({"nodes": None}, "字段 nodes（收到 null）：应为数组"),
+        ({"nodes": []}, "字段 nodes（收到数组）：至少要有 1 项"),
+        ({"nodes": [node(number) for number in range(101)]}, "字段 nodes（收到数组）：长度不能超过 100"),
+        ({"nodes": "x"}, "字段 nodes（收到文本）：应为数组"),
+        ({"nodes": [{"title": "无编号"}]}, "缺少必填字段 nodes.0.id"),
+        ({"nodes": [node(1), node(1)]}, "字段 nodes（收到数组）：各节点的 id 不能重复"),
+        ({"nodes": [node(anchor="锚" * 501)]}, "字段 nodes.0.anchor（收到文本）：长度不能超过 500"),
+        ({"maxSearches": -1}, "字段 maxSearches（收到数字）：不能小于 0"),
+        ({"maxSearches": 10_000}, "字段 maxSearches（收到数字）：不能大于 20"),
     ],
 )
-def test_bad_requests_name_the_field(changes: dict[str, Any], field: str) -> None:
+def test_bad_requests_name_the_field_and_what_is_allowed(changes: dict[str, Any], told: str) -> None:
     result = world().run({**payload(), **changes})
     assert (result["success"], result["errorCode"]) == (False, "BAD_PAYLOAD")
-    assert field in result["errors"][0]
+    assert result["errors"][0] == f"任务内容不合要求：{told}"
     assert (result["materialContent"], result["nodes"]) == ("", [])
 
 
