@@ -188,7 +188,8 @@ class WeknoraServer:
         threshold = float(request.get("vector_threshold") or 0.0)
         count = int(request.get("match_count") or 0)
         found = self._ranked(base, text, threshold)[: count if count > 0 else 10]
-        return 200, _ok([_search_result(entry, score, matched) for entry, score, matched in found] or None)
+        row = _passage if base.kind == "document" else _search_result
+        return 200, _ok([row(entry, score, matched) for entry, score, matched in found] or None)
 
     def _faq_search(self, base: Base, request: Mapping[str, Any]) -> tuple[int, Any]:
         threshold = float(request.get("vector_threshold") or 0.0)
@@ -363,6 +364,13 @@ def _search_result(entry: Mapping[str, Any], score: float, matched: str) -> dict
         "knowledge_title": "FAQ",
         "matched_question": matched,
     }
+
+
+def _passage(entry: Mapping[str, Any], score: float, _matched: str) -> dict[str, Any]:
+    """A hit in a base of documents, whose entry stands for a piece of one: no ``chunk_metadata``."""
+    text = "\n".join(entry["answers"])
+    told = {"id": entry["chunk_id"], "content": text, "score": score, "match_type": 0, "chunk_type": "text"}
+    return {**told, "knowledge_title": entry["standard_question"], "matched_content": text}
 
 
 class _Http(http.server.ThreadingHTTPServer):

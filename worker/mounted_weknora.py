@@ -70,14 +70,14 @@ def over_rest(spec: KnowledgeSpec, endpoint: str, key: str, clock: Clock, outbou
     """The REST API at ``…/api/v1``."""
     count, threshold = _numbers(spec)
     wire = WeknoraWire(endpoint, key, outbound)
-    return WeknoraRest(wire, clock, match_count=count, vector_threshold=threshold)
+    return WeknoraRest(wire, clock, match_count=count, vector_threshold=threshold, passages=True)
 
 
 def over_mcp(spec: KnowledgeSpec, endpoint: str, key: str, clock: Clock, _outbound: Outbound) -> MaterialSource:
     """The MCP server at ``…/mcp``; the SDK brings a client of its own."""
     count, threshold = _numbers(spec)
     session = McpSession(McpServer(url=endpoint, token=key))
-    return WeknoraMcp(session, clock, match_count=count, vector_threshold=threshold)
+    return WeknoraMcp(session, clock, match_count=count, vector_threshold=threshold, passages=True)
 
 
 def _numbers(spec: KnowledgeSpec) -> tuple[int, float]:

@@ -359,6 +359,17 @@ def test_weknora_is_a_source_like_any_other(
     assert [hit.content for hit in found.hits] == (["卡片原文：当场反转。"] if status == Status.HIT else [])
 
 
+def test_a_base_of_documents_gives_its_passages(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KB_TOKEN", RETRIEVE_KEY)
+    passage = {"standard_question": "差旅制度", "answers": ["出差前填写申请，回来后三天内报销。"]}
+    with WeknoraServer() as server:
+        server.add(Base("素材库", kind="document"), passage)
+        files(WEKNORA.format(url=server.url))
+        found = shop().source("cards").search("差旅制度怎么说")
+
+    assert [(hit.title, hit.content) for hit in found.hits] == [("差旅制度", "出差前填写申请，回来后三天内报销。")]
+
+
 def test_calibrating_weknora_sees_what_its_own_threshold_would_hide(
     files: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -142,3 +142,8 @@ def test_an_old_server_is_asked_by_get(server: WeknoraServer) -> None:
 def test_hits_without_answers_are_no_cards(server: WeknoraServer) -> None:
     base = server.add(Base("空卡库"), {"standard_question": CARD["standard_question"], "answers": [""]})
     assert client(server).find(base.id, ASKED, timeout=5).status is Status.ZERO_HIT
+
+
+def test_a_passage_of_a_document_is_no_card(server: WeknoraServer) -> None:
+    base = server.add(Base("文档库", kind="document"), CARD)
+    assert client(server).find(base.id, ASKED, timeout=5).status is Status.ZERO_HIT

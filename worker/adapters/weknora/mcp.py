@@ -6,6 +6,7 @@ Over MCP every failure looks alike (facts/knowledge-weknora.md A2), so a failed 
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any, Protocol
 
 from tasks.knowledge.found import Found, Status
@@ -35,12 +36,13 @@ class WeknoraMcp:
         match_count: int = 3,
         vector_threshold: float = 0.5,
         answers: Answers = "first",
+        passages: bool = False,
     ) -> None:
         self._session = session
         self._clock = clock
         self._match_count = match_count
         self._threshold = vector_threshold
-        self._answers = answers
+        self._read = partial(found_in, answers=answers, passages=passages)
 
     def find(self, kb_id: str, question: str, *, timeout: float) -> Found:
         """Cards within ``timeout`` seconds, the probe after a failure included."""
@@ -52,7 +54,7 @@ class WeknoraMcp:
             "vector_threshold": self._threshold,
         }
         try:
-            return found_in(_object(self._session.call(SEARCH, arguments, timeout=timeout)), self._answers)
+            return self._read(_object(self._session.call(SEARCH, arguments, timeout=timeout)))
         except ToolFault:
             pass
         except WeknoraFault as fault:

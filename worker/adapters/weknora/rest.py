@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -40,12 +41,13 @@ class WeknoraRest:
         match_count: int = 3,
         vector_threshold: float = 0.5,
         answers: Answers = "first",
+        passages: bool = False,
     ) -> None:
         self._exchange = wire.exchange
         self._clock = clock
         self._match_count = match_count
         self._threshold = vector_threshold
-        self._answers = answers
+        self._read = partial(found_in, answers=answers, passages=passages)
         self._ids: dict[str, tuple[float, Base]] = {}
 
     # ---------------------------------------------------------------- retrieval
@@ -78,7 +80,7 @@ class WeknoraRest:
         answer = self._exchange("POST", path, timeout=self._left(until), json=request)
         if answer.status == 405 or (answer.status == 404 and b'"code"' not in answer.body):
             answer = self._exchange("GET", path, timeout=self._left(until), json=request)  # servers before 0.6.3
-        return found_in(body_of(answer.status, answer.body, "hybrid-search"), self._answers)
+        return self._read(body_of(answer.status, answer.body, "hybrid-search"))
 
     def faq_search(self, base: Base, question: str, *, match_count: int, threshold: float, timeout: float) -> list[Any]:
         """FAQ entries with score, best first. All defaults are given: the server's own differ by path."""

@@ -1,6 +1,6 @@
 """What WeKnora's answers mean, over REST and MCP alike; must not send anything.
 
-Of a hit only ``chunk_metadata.answers`` is read (CONTRACT §7): the other copies of a card never leave this module.
+Of a FAQ hit only ``chunk_metadata.answers`` is read (CONTRACT §7): the other copies of a card never leave this module.
 """
 
 from __future__ import annotations
@@ -80,20 +80,32 @@ def _error_of(document: object) -> tuple[int, str]:
     return 0, error[:300] if isinstance(error, str) else ""
 
 
-def found_in(document: Mapping[str, Any], answers: Answers) -> Found:
-    """The cards of a search answer; ``data`` null or empty is ZERO_HIT, no error."""
+def found_in(document: Mapping[str, Any], answers: Answers, *, passages: bool = False) -> Found:
+    """The cards of a search answer; ``data`` null or empty is ZERO_HIT, no error.
+
+    ``passages``: a base of documents is read too, whose hits are no cards but pieces of text.
+    """
     data = document.get("data")
     if data is None or data == []:
         return Found(Status.ZERO_HIT)
     if not isinstance(data, list):
         return Found(Status.BAD_RESPONSE, detail="the search answer's data is no list")
-    hits = tuple(hit for row in data if isinstance(row, dict) and (hit := _hit(row, answers)))
+    rows = [row for row in data if isinstance(row, dict)]
+    read = [_card(row, answers) or (_passage(row) if passages else None) for row in rows]
+    hits = tuple(hit for hit in read if hit)
     if not hits:
         return Found(Status.ZERO_HIT, detail="hits without chunk_metadata.answers: is the base of type faq?")
     return Found(Status.HIT, hits)
 
 
-def _hit(row: Mapping[str, Any], answers: Answers) -> Hit | None:
+def _passage(row: Mapping[str, Any]) -> Hit | None:
+    content, kind = row.get("content"), row.get("chunk_type")
+    if not kind or kind == "faq" or not isinstance(content, str) or not content.strip():
+        return None
+    return Hit(content, title=str(row.get("knowledge_title") or ""), score=_score(row))
+
+
+def _card(row: Mapping[str, Any], answers: Answers) -> Hit | None:
     metadata = row.get("chunk_metadata")
     if isinstance(metadata, str):
         try:
@@ -104,8 +116,9 @@ def _hit(row: Mapping[str, Any], answers: Answers) -> Hit | None:
     texts = [text for text in found if isinstance(text, str) and text.strip()] if isinstance(found, list) else []
     if not texts:
         return None
+    return Hit(content=texts[0] if answers == "first" else "\n\n".join(texts), score=_score(row))
+
+
+def _score(row: Mapping[str, Any]) -> float | None:
     score = row.get("score")
-    return Hit(
-        content=texts[0] if answers == "first" else "\n\n".join(texts),
-        score=float(score) if isinstance(score, int | float) and not isinstance(score, bool) else None,
-    )
+    return float(score) if isinstance(score, int | float) and not isinstance(score, bool) else None
