@@ -25,7 +25,7 @@ from worker.adapters.kb_git.committer import Committer
 from worker.adapters.kb_git.dense import Multilingual, is_installed
 from worker.adapters.kb_git.mirror import Mirrors
 from worker.adapters.kb_git.snapshot import GitKbReader
-from worker.adapters.kb_git.terms import Synonyms
+from worker.adapters.kb_git.terms import Synonyms, count_terms
 from worker.adapters.model.factory import ModelConfig, ProbedDriver, build_driver
 from worker.adapters.otlp_spans import Collector, open_spans
 from worker.adapters.publish.result_file import ResultFileSink
@@ -188,7 +188,7 @@ class Workshop(RecordShop):
         return MaterialDesk(
             rules=load_material_rules(config_dir(self.settings), settings),
             weknora=RememberedAbsence(source, self.clock) if source else None,
-            local=LocalCards(local, match_count=settings.match_count) if local else None,
+            local=LocalCards(local, count_terms, match_count=settings.match_count) if local else None,
         )
 
     @cached_property

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,12 +17,12 @@ MAX_FILES = 2_000
 
 _K1, _B = 1.5, 0.75
 _MIN_TERMS = 2
-_CJK = "々-〇぀-ヿ㐀-䶿一-鿿가-힯豈-﫿"
-_BIGRAM = re.compile(f"(?=([{_CJK}]{{2}}))[{_CJK}]")
-_WORD = re.compile(f"[^\\W{_CJK}]+")
 _HEADING = re.compile(r"^#{1,6}\s+\S.*$", re.MULTILINE)
 _FRONTMATTER = re.compile(r"\A﻿?---\r?\n.*?\r?\n---\r?\n", re.DOTALL)
-_FRAME = re.compile(r"^找一条|型事件素材$")
+_FRAME = re.compile(r"^找一条|\s的(?=\s)|型事件素材$")
+
+
+Terms = Callable[[str], Counter[str]]
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,16 @@ class _File:
 
 
 class LocalCards:
-    """Cards of the Markdown files below ``root``, ranked by BM25 over bigrams. Looks at the files for each search."""
+    """Cards of the Markdown files below ``root``, ranked by BM25. Looks at the files for each search.
+
+    ``terms`` cuts a text into what is compared: the tokens of the knowledge base's index.
+    """
 
     name = "local_md"
 
-    def __init__(self, root: Path, *, match_count: int = 3) -> None:
+    def __init__(self, root: Path, terms: Terms, *, match_count: int = 3) -> None:
         self._folder = root / FOLDER
+        self._terms = terms
         self._match_count = match_count
         self._files: dict[Path, _File] = {}
 
@@ -53,7 +57,7 @@ class LocalCards:
             cards = self._cards()
         except OSError as error:
             return Found(Status.UNAVAILABLE, detail=f"{self._folder}: {error.strerror}")
-        best = ranked(terms_of(_FRAME.sub("", question)), cards, self._match_count)
+        best = ranked(self._terms(_FRAME.sub("", question)), cards, self._match_count)
         return Found(
             Status.HIT if best else Status.ZERO_HIT, tuple(Hit(card.text, score=score) for card, score in best)
         )
@@ -67,16 +71,15 @@ class LocalCards:
             state = path.stat()
             stamp = (state.st_mtime_ns, state.st_size)
             known = self._files.get(path)
-            found[path] = known if known and known.stamp == stamp else _File(stamp, _read(path, state.st_size))
+            found[path] = known if known and known.stamp == stamp else _File(stamp, self._read(path, state.st_size))
         self._files = found
         return [card for file in found.values() for card in file.cards]
 
-
-def _read(path: Path, size: int) -> tuple[_Card, ...]:
-    if size > MAX_FILE_BYTES:
-        return ()
-    text = path.read_text("utf-8", errors="replace")
-    return tuple(_Card(card, terms_of(card)) for card in split_cards(text))
+    def _read(self, path: Path, size: int) -> tuple[_Card, ...]:
+        if size > MAX_FILE_BYTES:
+            return ()
+        text = path.read_text("utf-8", errors="replace")
+        return tuple(_Card(card, self._terms(card)) for card in split_cards(text))
 
 
 def split_cards(text: str) -> list[str]:
@@ -97,14 +100,6 @@ def split_cards(text: str) -> list[str]:
 
 def _level(heading: str) -> int:
     return len(heading) - len(heading.lstrip("#"))
-
-
-def terms_of(text: str) -> Counter[str]:
-    """Bigrams of CJK runs and lower-case words, as the index of the knowledge base has them."""
-    text = unicodedata.normalize("NFKC", text)
-    counts = Counter(_BIGRAM.findall(text))
-    counts.update(word.lower() for word in _WORD.findall(text))
-    return counts
 
 
 def ranked(question: Counter[str], cards: list[_Card], limit: int) -> list[tuple[_Card, float]]:
