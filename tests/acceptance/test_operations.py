@@ -430,6 +430,7 @@ def record_of(system: System) -> redis.Redis:
     """The server itself: polling by command would take a process each time."""
     if url := system.environment.get("KBW_REDIS_URL"):
         return record_of_url(url)
+    wait_for(lambda: running_server(system.home / "state"), 30.0, system.tail)
     address = running_server(system.home / "state")
     assert address is not None
     return record_of_url(address.url)

@@ -13,6 +13,7 @@ from worker.commands.shared import AS_JSON, duration, settings_with_logging, tol
 IDS = click.argument("task_ids", metavar="[ID]...", nargs=-1)
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would be done, change nothing.")
 YES = click.option("--yes", is_flag=True, help="Do it for more than 20 jobs.")
+ALL = click.option("--all", "everything", is_flag=True, help="All that the filter leaves.")
 
 
 def filtered(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -23,6 +24,13 @@ def filtered(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--stage", default="", help="Failed at this stage."),
         click.option("--code", default="", help="With this error code."),
     ):
+        command = option(command)
+    return command
+
+
+def named_or_filtered(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Dead letters by ID, by a filter, or all, with care for many."""
+    for option in (YES, DRY_RUN, filtered, ALL, IDS):
         command = option(command)
     return command
 
@@ -110,11 +118,7 @@ def dlq_show(name: str, *, as_json: bool) -> None:
 
 
 @dlq.command("replay")
-@IDS
-@click.option("--all", "everything", is_flag=True, help="All that the filter leaves.")
-@filtered
-@DRY_RUN
-@YES
+@named_or_filtered
 @AS_JSON
 @told
 def dlq_replay(task_ids: tuple[str, ...], *, as_json: bool, **options: Any) -> None:
@@ -125,11 +129,7 @@ def dlq_replay(task_ids: tuple[str, ...], *, as_json: bool, **options: Any) -> N
 
 
 @dlq.command("drop")
-@IDS
-@click.option("--all", "everything", is_flag=True, help="All that the filter leaves.")
-@filtered
-@DRY_RUN
-@YES
+@named_or_filtered
 @AS_JSON
 @told
 def dlq_drop(task_ids: tuple[str, ...], *, as_json: bool, **options: Any) -> None:
