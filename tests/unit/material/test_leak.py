@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.knowledge.leak import Forbidden, forbidden_in, leaks, listed
+from tasks.knowledge.material import card_number
 from tasks.knowledge.question import plain
 from tests.fakes_material import CARD, TRANSFER, rules
 
@@ -92,6 +93,19 @@ def test_labels_in_boxes_tell_as_much(word: str) -> None:
 def test_number_and_set_up_are_read_from_boxes_and_lines() -> None:
     assert (LABELS.values(BOXED, "number"), LABELS.values(BOXED, "setup")) == (["28-1"], ["中"])
     assert (LABELS.values(CARD, "number"), LABELS.values(CARD, "setup")) == (["28325-3"], ["短"])
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        ("28325-3", "28325-3"),
+        ("极致素材A-07", "极致素材A-07"),
+        ("老梁拍桌子骂人不干了", "卡x"),
+        ("周铁锅的豁口铁锅1", "卡x"),
+    ],
+)
+def test_a_sentence_in_the_place_of_a_number_is_not_shown(told: str, shown: str) -> None:
+    assert card_number(f"编号：{told}\n内容含义：……\n", LABELS, "卡x") == shown
 
 
 @given(st.data())
