@@ -66,6 +66,7 @@ def test_success_without_data_is_zero_hits_and_neither_probed_nor_tried_again(mo
         "[]",
         json.dumps({"success": False, "error": {"code": 1003, "message": "knowledge base not found"}}),
         json.dumps({"error": "Unauthorized: invalid API key"}),
+        json.dumps({"message": "welcome"}),
     ],
 )
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from tasks.knowledge.found import Found, Status
 from tasks.ports import Clock
-from worker.adapters.weknora.results import Answers, ToolFault, WeknoraFault, found_in
+from worker.adapters.weknora.results import Answers, ToolFault, WeknoraFault, found_in, is_success
 
 SEARCH, PROBE = "hybrid_search", "list_knowledge_bases"
 
@@ -80,7 +80,7 @@ def _object(text: str) -> dict[str, Any]:
         document = json.loads(text)
     except (ValueError, RecursionError):
         raise ToolFault(Status.BAD_RESPONSE, "the tool's answer is no JSON") from None
-    if not isinstance(document, dict) or document.get("success") is False or document.get("error"):
+    if not isinstance(document, dict) or not is_success(document):
         raise ToolFault(Status.BAD_RESPONSE, "the tool's answer is an error")
     return document
 

@@ -59,7 +59,7 @@ def body_of(status: int, content: bytes, what: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         document = None
     code, told = _error_of(document)
-    if 200 <= status < 300 and isinstance(document, dict) and document.get("success") is not False and not code:
+    if 200 <= status < 300 and isinstance(document, dict) and is_success(document):
         return document
     if 200 <= status < 300 and not code:
         raise WeknoraFault(Status.BAD_RESPONSE, f"{what}: HTTP {status}, but no answer of WeKnora")
@@ -69,6 +69,11 @@ def body_of(status: int, content: bytes, what: str) -> dict[str, Any]:
     if status == 404 and not code:  # a wrong base URL or an old server, not a missing base
         meant = Status.BAD_RESPONSE
     raise WeknoraFault(meant, f"{what}: HTTP {status}" + (f", code {code}" if code else ""), code=code, told=told)
+
+
+def is_success(document: Mapping[str, Any]) -> bool:
+    """Whether an answer says so: ``success`` true (seed 000 §1.2), or bare ``data``; no ``error`` beside it."""
+    return document.get("success", "data" in document) is True and not document.get("error")
 
 
 def _error_of(document: object) -> tuple[int, str]:
