@@ -17,6 +17,7 @@ from typing import Any
 
 from tests.fakes import payload
 from tests.scripted_model import ScriptedModel, answer_from_pages
+from worker.adapters.job_store import EmbeddedValkey
 from worker.demo.git_server import GitServer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -203,6 +204,12 @@ def wait_for(condition: Callable[[], object], patience: float, told: Callable[[]
     while not condition():
         assert time.monotonic() < limit, told() or "the condition did not come true in time"
         time.sleep(0.02)
+
+
+def kill_server(server: EmbeddedValkey) -> None:
+    """SIGKILL, and until it is gone: a process lives on for a moment, and ``restart`` would take it for running."""
+    os.kill(server.pid, signal.SIGKILL)
+    wait_for(lambda: not server.alive(), 10.0)
 
 
 def pid_of(worker: str) -> int:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import pytest
 import redis
 from kombu import Connection
 
+from tests.acceptance.system import kill_server
 from worker.adapters.job_store import EmbeddedValkey, ServerFaultError, check_server, running_server
 from worker.adapters.job_store.address import read_address
 from worker.adapters.job_store.connection import connect
@@ -41,13 +40,6 @@ def make(tmp_path: Path) -> Iterator[Make]:
         server.stop()
 
 
-def kill(server: EmbeddedValkey) -> None:
-    os.kill(server.pid, signal.SIGKILL)
-    limit = time.monotonic() + 10
-    while server.alive() and time.monotonic() < limit:
-        time.sleep(0.01)
-
-
 def client_of(server: EmbeddedValkey) -> Any:
     return connect(server.address.url)
 
@@ -60,7 +52,7 @@ def test_data_and_address_survive_a_kill(make: Make) -> None:
     address = server.start()
     client = client_of(server)
     client.set("job", "here")
-    kill(server)
+    kill_server(server)
     assert not server.alive()
     assert server.restart() == address
     assert client.get("job") == "here", "the same client goes on"
@@ -92,7 +84,7 @@ def test_an_append_only_file_cut_off_by_a_crash_is_loaded_up_to_the_cut(make: Ma
     client.set("first", "1")
     client.set("second", "x" * 500)
     client.execute_command("WAITAOF", 1, 0, 20_000)  # a busy disk puts the write off, for a second or two
-    kill(server)
+    kill_server(server)
     file = max((server.directory / "appendonlydir").glob("*.incr.aof"))
     os.truncate(file, file.stat().st_size - 100)
     server.restart()
@@ -147,11 +139,7 @@ def test_an_adopted_server_that_died_as_a_zombie_is_no_server(make: Make, tmp_pa
     heir = make()
     heir.start()
     assert heir.pid == first.pid
-    os.kill(heir.pid, signal.SIGKILL)
-    limit = time.monotonic() + 10
-    while heir.alive() and time.monotonic() < limit:
-        time.sleep(0.01)
-    assert not heir.alive()
+    kill_server(heir)
     heir.restart()
     assert client_of(heir).ping()
 
@@ -207,7 +195,7 @@ def test_a_path_with_blanks_quotes_and_chinese_works(make: Make, tmp_path: Path)
     server = make(state_dir=tmp_path / 'my "state" 目录')
     server.start()
     client_of(server).set("job", "here")
-    kill(server)
+    kill_server(server)
     server.restart()
     assert client_of(server).get("job") == "here"
 

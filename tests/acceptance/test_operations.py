@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shutil
-import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -16,7 +14,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.acceptance.system import System, running_system, wait_for
+from tests.acceptance.system import System, kill_server, running_system, wait_for
 from tests.model_shapes import Reply, Request, completion
 from tests.scripted_model import answer_from_pages
 from worker.adapters.job_store import EmbeddedValkey, running_server
@@ -288,7 +286,7 @@ def test_redis_killed_and_emptied_amid_fifty_jobs_is_recovered_from_the_folders(
 
         wait_for(under_way, 120.0, system.tail)
 
-        os.kill(valkey.pid, signal.SIGKILL)
+        kill_server(valkey)
         early = {i: (system.shared / "results" / f"{i}.json").read_bytes() for i in ids if system.result(i)}
         shutil.rmtree(tmp_path / "redis" / "valkey" / "appendonlydir")
         valkey.restart()
