@@ -90,6 +90,20 @@ def test_a_described_service_is_asked_and_read_as_described() -> None:
     assert (hit.content, hit.title, hit.score, hit.url) == ("甲", "题", 0.5, "https://e.com")
 
 
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        ({"code": 0, "msg": "ok", "out": {"rows": None}}, Status.ZERO_HIT),
+        ({"code": 500, "msg": "boom", "out": None}, Status.BAD_RESPONSE),
+        ({"success": False, "error": "boom"}, Status.BAD_RESPONSE),
+        ({"code": 7, "message": "found", "out": {"rows": ["甲"]}}, Status.HIT),
+    ],
+)
+def test_a_described_service_that_tells_an_error_has_not_found_nothing(answer: Any, status: Status) -> None:
+    with service(said(answer)) as there:
+        assert ask(there.url, response={"records": "out.rows"}).status == status
+
+
 def test_get_puts_the_question_into_the_url() -> None:
     with service(said({"answer": "甲"})) as there:
         ask(f"{there.url}/s?lang=zh", "租 约&x=1", method="GET")
@@ -240,6 +254,8 @@ def test_nobody_there_is_unavailable() -> None:
         said({"success": False, "error": {"code": 1007}}),
         said({"error": "database is down", "data": []}),
         said({"code": 500, "message": "boom", "data": None}),
+        said({"code": 500, "msg": "boom", "data": None}),
+        said({"errcode": 40001, "errmsg": "boom", "data": None}),
         said({"unheard": "of"}),
         said({"records": [{"nothing": 1}]}),
         said({"records": [7]}),

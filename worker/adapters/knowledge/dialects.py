@@ -22,6 +22,7 @@ _RECORDS = ("records", "results", "hits", "items", "chunks", "documents", "passa
 _TEXTS = ("content", "text", "answer", "knowledge", "context", "passage", "body", "page_content", "snippet", "summary")
 _TITLES = ("title", "name", "document_name", "source_name")
 _SCORES = ("score", "similarity", "relevance_score")
+_MESSAGES = {"message", "msg", "errmsg"}
 _URLS = ("url", "link", "uri", "source_url")
 
 Body = dict[str, object]
@@ -48,11 +49,13 @@ def generic_body(config: Config, query: str) -> Body:
 
 def read_generic(config: Config, answer: object) -> list[Hit]:
     """Records where ``config.response`` says, else where such services usually have them; one text is one hit."""
-    _refuse_told_errors(answer, mapped=bool(config.response.records))
+    mapping = config.response
+    described = _at(answer, mapping.records) if mapping.records else None
+    if described is None:  # what was described is believed beside any `error`, its absence is not
+        _refuse_told_errors(answer)
     if isinstance(answer, str):
         return _hits([Hit(answer)])
-    mapping = config.response
-    records = _at(answer, mapping.records) if mapping.records else _usual_records(answer)
+    records = described if mapping.records else _usual_records(answer)
     if records is None:
         return []
     if isinstance(records, str | Mapping):
@@ -118,7 +121,7 @@ def read_dify(_config: Config, answer: object) -> list[Hit]:
     """``{"records": [{content, score, title, metadata}]}``; errors also come with HTTP 200 and ``error_code``."""
     if isinstance(answer, Mapping) and "error_code" in answer:
         raise dify_fault(answer["error_code"])
-    _refuse_told_errors(answer, mapped=False)
+    _refuse_told_errors(answer)
     records = answer.get("records") if isinstance(answer, Mapping) else None
     if not isinstance(records, list):
         raise SearchFault(Status.BAD_RESPONSE, "the answer has no list `records`")
@@ -196,13 +199,13 @@ def decode(body: bytes, content_type: str) -> object:
         raise SearchFault(Status.BAD_RESPONSE, "the answer is no valid JSON") from error
 
 
-def _refuse_told_errors(answer: object, *, mapped: bool) -> None:
+def _refuse_told_errors(answer: object) -> None:
     """A service that says 200 and means an error."""
-    if not isinstance(answer, Mapping) or mapped:
+    if not isinstance(answer, Mapping):
         return
     told = answer.get("success") is False or bool(answer.get("error")) or bool(answer.get("errors"))
     code = answer.get("code", answer.get("errcode"))
-    if told or (isinstance(code, int) and code not in (0, 200) and "message" in answer):
+    if told or (isinstance(code, int) and code not in (0, 200) and _MESSAGES & answer.keys()):
         raise SearchFault(Status.BAD_RESPONSE, "the service reports an error in a successful answer")
 
 
