@@ -125,6 +125,20 @@ class WeknoraServer:
         finally:
             self.traps = before
 
+    @contextmanager
+    def occupied(self, base: Base, task_id: str) -> Iterator[None]:
+        """Somebody's import works on the base for a while."""
+        with self._lock:
+            base.lock = (task_id, math.inf)
+            self._born[task_id] = time.monotonic()
+            self.tasks[task_id] = {"task_id": task_id, "status": "processing", "processed": 1, "total": 2}
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.tasks[task_id]["status"] = "completed"
+                base.lock = None
+
     # ---------------------------------------------------------------- answering
 
     def answer(self, call: Call, query: Mapping[str, list[str]]) -> tuple[int, Any]:

@@ -132,19 +132,21 @@ def test_a_server_that_forgets_its_progress_is_judged_by_the_base(desk: Desk, *,
 
 
 def test_the_lock_of_the_base_is_waited_for(desk: Desk) -> None:
-    desk.server.traps.entry_s = 0.02
-    other = desk.server.answer  # somebody else's import, begun before ours
-    from tests.weknora_server import Call
-
-    entries = [{"standard_question": f"别人的问题{n}", "answers": ["x"]} for n in range(60)]
-    path = f"/knowledge-bases/{desk.base.id}/faq/entries"
-    status, _ = other(Call("POST", path, INGEST_KEY, {"entries": entries, "task_id": "others-1"}), {})
-    assert status == 200
-    plan = desk.home / "plan.json"
-    assert desk.faq("plan", str(desk.cards(5)), "--output", str(plan), "--offline").returncode == 0
-    done = desk.faq("import", str(plan))
-    assert done.returncode == 0, done.stderr
-    assert len(desk.base.entries) == 65
+    plan = desk.plan(5)
+    with desk.server.occupied(desk.base, "others-1"):
+        ours = subprocess.Popen(
+            desk.command("import", str(plan)), env=desk.environment, cwd=desk.home, stderr=subprocess.PIPE, text=True
+        )
+        limit = time.monotonic() + 60
+        while not any(call.path.endswith("/progress/others-1") for call in desk.server.calls):
+            assert ours.poll() is None, "it did not wait"
+            assert time.monotonic() < limit
+            time.sleep(0.01)
+        assert not desk.base.entries
+    _, told = ours.communicate(timeout=60)
+    assert ours.returncode == 0, told
+    assert len(desk.base.entries) == 5
+    assert "busy with import others-1; waiting" in told, "whoever waits sees for what"
 
 
 def test_replacing_asks_for_the_name_and_keeps_a_backup(desk: Desk) -> None:

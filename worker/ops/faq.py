@@ -216,6 +216,7 @@ def _import(desk: Desk, found: Plan, base: Base, deadline_s: float, moved: Calla
         clock=desk.shop.clock,
         deadline_s=deadline_s,
         say=lambda line: desk.say(line, quiet=True),
+        tell=desk.say,
         moved=moved,
     )
 

@@ -94,7 +94,10 @@ def base_lock(folder: Path, base_id: str) -> Iterator[None]:
 
 @dataclass
 class FaqImport:
-    """One plan on its way into one base. ``say`` gets a line for people, ``moved`` how many cards are done."""
+    """One plan on its way into one base.
+
+    ``say`` gets a line for the log, ``tell`` one that whoever waits must see, ``moved`` how many cards are done.
+    """
 
     rest: WeknoraRest
     base: Base
@@ -102,6 +105,7 @@ class FaqImport:
     clock: Clock
     deadline_s: float
     say: Callable[[str], None]
+    tell: Callable[[str], None]
     moved: Callable[[int], None] = lambda _cards: None
     refused: list[str] = field(default_factory=list)
 
@@ -208,7 +212,7 @@ class FaqImport:
             if fault.code == _BUSY_CODE and running and running.group(1) == task_id:
                 return task_id  # ours: an earlier answer got lost
             if fault.code == _BUSY_CODE and (running or _BUSY.search(fault.told)):
-                self.say(f"the base is busy with {'import ' + running.group(1) if running else 'an import'}; waiting")
+                self.tell(f"the base is busy with {'import ' + running.group(1) if running else 'an import'}; waiting")
                 if running:
                     self._poll(running.group(1))
                 return ""
