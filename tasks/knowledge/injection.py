@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tasks.characters import whole_characters
 from tasks.knowledge.found import Hit
 from tasks.knowledge.spec import Format, Injection
 
@@ -101,9 +101,9 @@ def _chosen(records: Sequence[_Record], form: Format, source_id: str, size: Coun
 
 
 def sentence_cut(text: str) -> str:
-    """The text up to its last whole sentence; one without a sentence's end as it is, but without half a character."""
+    """The text up to its last whole sentence; one without a sentence's end as it is."""
     ends = [found.end() for found in _SENTENCE_END.finditer(text)]
-    return text[: ends[-1]].rstrip() if ends else _whole_characters(text)
+    return text[: ends[-1]].rstrip() if ends else text
 
 
 def _record(hit: Hit, clean: Callable[[str], str]) -> _Record:
@@ -124,29 +124,13 @@ def _cut(record: _Record, fits: Callable[[_Record], bool], most_chars: int) -> _
         low, high = (middle, high) if fits(short(middle)) else (low, middle - 1)
     length = low
     while length >= _MIN_CUT_CHARS:
-        content = sentence_cut(record.content[:length]) or _whole_characters(record.content[:length])
+        whole = record.content[: whole_characters(record.content, length)]
+        content = sentence_cut(whole) or whole
         part = _Record(content, record.title, record.url, record.score, truncated=True)
         if content.strip() and fits(part):
             return part
         length = length * 9 // 10  # a tokenizer may count a shorter text higher
     return None
-
-
-def _whole_characters(text: str) -> str:
-    """``text`` without a last character that may go on in what was cut off (emoji sequences, combining marks)."""
-    end = len(text)
-    while end > 1 and (_joins(text[end - 1]) or text[end - 2] == "\u200d"):
-        end -= 1
-    return text[: end - 1] if end < len(text) else text
-
-
-def _joins(character: str) -> bool:
-    return (
-        bool(unicodedata.combining(character))
-        or character == "\u200d"
-        or "\ufe00" <= character <= "\ufe0f"
-        or "\U0001f3fb" <= character <= "\U0001f3ff"
-    )
 
 
 def _pieces(records: Sequence[_Record], form: Format, source_id: str) -> list[str]:

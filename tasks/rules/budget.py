@@ -5,10 +5,10 @@ A character is a Unicode code point, as Python and the limits of CONTRACT §4.1 
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tasks.characters import whole_characters
 from tasks.contract.context import Limits
 from tasks.contract.evidence import EvidencePage
 from tasks.contract.payload import HistoryMessage
@@ -18,8 +18,6 @@ MAX_PROMPT_CHARS = 120_000
 
 _BORDER_ZONE = 0.2  # a border is looked for in the last fifth of the budget; before it too much would be lost
 _SENTENCE_ENDS = "。！？!?；;…"
-_LONGEST_CLUSTER = 64  # code points; longer runs of combining marks are noise and may be split
-_JOINER = "\u200d"
 
 
 class Cut(NamedTuple):
@@ -33,7 +31,7 @@ def cut_anywhere(text: str, limit: int) -> Cut:
     """The first ``limit`` characters at most; never inside an emoji, a letter with its marks, or a line break."""
     if len(text) <= limit:
         return Cut(text, truncated=False)
-    return Cut(text[: _cluster_start(text, max(limit, 0))], truncated=True)
+    return Cut(text[: whole_characters(text, max(limit, 0))], truncated=True)
 
 
 def cut_text(text: str, limit: int) -> Cut:
@@ -105,36 +103,3 @@ def _shares(wants: Sequence[int], total: int) -> list[int]:
         shares[at] = min(wants[at], left // (len(wants) - position))
         left -= shares[at]
     return shares
-
-
-def _cluster_start(text: str, at: int) -> int:
-    """The last place at or before ``at`` where ``text`` may be cut."""
-    for place in range(at, max(at - _LONGEST_CLUSTER, 0), -1):
-        if not _is_joined(text, place):
-            return place
-    return at if at > _LONGEST_CLUSTER else 0
-
-
-def _is_joined(text: str, at: int) -> bool:
-    """Whether the characters before and after ``at`` belong together (the common cases of UAX #29)."""
-    before, after = text[at - 1], text[at]
-    if (before, after) == ("\r", "\n") or before == _JOINER or after == _JOINER:
-        return True
-    if "\ud800" <= before <= "\udbff" and "\udc00" <= after <= "\udfff":
-        return True
-    if _is_flag_letter(before) and _is_flag_letter(after):
-        return _flag_letters_before(text, at) % 2 == 1
-    is_tag = "\U000e0020" <= after <= "\U000e007f"
-    is_skin_tone = "\U0001f3fb" <= after <= "\U0001f3ff"
-    return is_tag or is_skin_tone or unicodedata.category(after) in ("Mn", "Me", "Mc")
-
-
-def _is_flag_letter(char: str) -> bool:
-    return "\U0001f1e6" <= char <= "\U0001f1ff"
-
-
-def _flag_letters_before(text: str, at: int) -> int:
-    start = at
-    while start > 0 and at - start < _LONGEST_CLUSTER and _is_flag_letter(text[start - 1]):
-        start -= 1
-    return at - start

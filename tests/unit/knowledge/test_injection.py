@@ -107,13 +107,20 @@ def test_no_text_breaks_the_budget_or_the_form(contents: list[str], tokens: int,
         ("行一\n行", "行一"),
         ("“完了。”后", "“完了。”"),
         ("没有句号", "没有句号"),
-        ("家👨\u200d", "家"),
-        ("好e\u0301", "好"),
-        ("字👍\U0001f3fd", "字"),
     ],
 )
 def test_where_a_text_may_be_cut(text: str, kept: str) -> None:
     assert sentence_cut(text) == kept
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("character", ["👨‍👩‍👧‍👦", "🇨🇳", "👍\U0001f3fd", "e\u0301", "1\ufe0f\u20e3"])
+def test_no_character_is_cut_in_half(character: str, form: Format) -> None:
+    for budget in range(60, 160, 3):
+        text = placed(Hit(character * 60), tokens=budget, form=form).text
+        shown = "".join(letter for letter in text if letter in set(character) - {"1", "e"})
+        whole = "".join(letter for letter in character if letter not in "1e")
+        assert shown == whole * (len(shown) // len(whole)), budget
 
 
 def test_a_record_cannot_pose_as_another_one_in_markdown() -> None:
