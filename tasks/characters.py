@@ -38,6 +38,6 @@ def _is_flag_letter(char: str) -> bool:
 
 def _flag_letters_before(text: str, at: int) -> int:
     start = at
-    while start > 0 and at - start < _LONGEST_CLUSTER and _is_flag_letter(text[start - 1]):
+    while start > 0 and _is_flag_letter(text[start - 1]):
         start -= 1
     return at - start

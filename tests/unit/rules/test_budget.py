@@ -107,6 +107,10 @@ def test_no_mark_is_parted_from_its_letter(text: str, limit: int) -> None:
     assert not kept or not following or unicodedata.category(following) not in ("Mn", "Mc", "Me") or len(kept) > 64
 
 
+def test_a_row_of_flags_is_cut_between_two_of_them() -> None:
+    assert [len(cut_anywhere("a" + "🇨🇳" * 60, limit).text) for limit in (80, 81, 100)] == [79, 81, 99]
+
+
 @given(st.lists(SIGNS, max_size=8), st.integers(0, 100), st.integers(0, 300))
 @settings(deadline=None)
 def test_texts_never_exceed_their_total(texts: list[str], each: int, total: int) -> None:
