@@ -166,7 +166,7 @@ def test_calibrate_finds_the_gap_between_right_and_wrong_hits(
     files: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KB_TOKEN", "s3cr3t-value")
-    scores = {"问一": 0.62, "问二": 0.58}
+    scores = {"问一": 1.0, "问二": 0.58}
 
     def answer(request: Asked) -> Said:
         query = request.json["query"]
@@ -188,6 +188,8 @@ def test_calibrate_finds_the_gap_between_right_and_wrong_hits(
     assert (report["right"]["count"], report["wrong"]["count"]) == (2, 6)
     assert (report["keepsRight"], report["keepsWrong"]) == (1.0, 0.0)
     assert (table.exit_code, "100% of the right hits" in table.output) == (0, True)
+    rows = [line.split()[:3] for line in table.output.splitlines()[1:] if line[:1].isdigit()]
+    assert rows == [["0.20", "0", "3"], ["0.30", "0", "3"], ["0.55", "1", "0"], ["0.95", "1", "0"]]
 
 
 @pytest.mark.parametrize(
@@ -196,6 +198,9 @@ def test_calibrate_finds_the_gap_between_right_and_wrong_hits(
         ([0.9, 0.95], [0.85, 0.84], 0.85, 0.9, True),
         ([0.5, 0.6, 0.7], [0.1, 0.65], 0.1, 0.5, False),
         ([0.5], [], -0.1, 0.5, True),
+        ([0.60582], [], 0.6, 0.60582, True),
+        ([0.60582], [0.6055], 0.6055, 0.60582, True),
+        ([0.90751], [0.90742], 0.90742, 0.90751, True),
     ],
 )
 def test_the_threshold_lies_between(

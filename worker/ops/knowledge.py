@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -135,11 +136,14 @@ def calibration(right: Sequence[float], wrong: Sequence[float]) -> dict[str, obj
     def kept(scores: Sequence[float], limit: float) -> float:
         return sum(score >= limit for score in scores) / len(scores) if scores else 0.0
 
-    best = max(limits, key=lambda limit: (kept(right, limit) - kept(wrong, limit), -limit))
+    best = min(max(max(limits, key=lambda limit: (kept(right, limit) - kept(wrong, limit), -limit)), 0.0), 1.0)
+    parted = [score >= best for score in candidates]
+    rounded = (round(best, digits) for digits in (3, 4, 5, 6))  # as short as it can be and still part them alike
+    told = next((limit for limit in rounded if [score >= limit for score in candidates] == parted), best)
     report |= {
-        "threshold": round(min(max(best, 0.0), 1.0), 3),
-        "keepsRight": round(kept(right, best), 3),
-        "keepsWrong": round(kept(wrong, best), 3),
+        "threshold": told,
+        "keepsRight": round(kept(right, told), 3),
+        "keepsWrong": round(kept(wrong, told), 3),
         "separates": min(right) > max(wrong, default=-1.0),
     }
     return report
@@ -201,11 +205,12 @@ def _distribution(scores: Sequence[float]) -> dict[str, object]:
 
 def _as_table(report: Mapping[str, object], right: Sequence[float], wrong: Sequence[float]) -> str:
     lines = ["score   right  wrong"]
-    for low in range(0, 100, 5):
-        counts = [sum(low / 100 <= score < (low + 5) / 100 for score in scores) for scores in (right, wrong)]
+    columns = [Counter(min(max(int(score * 20), 0), 19) for score in scores) for scores in (right, wrong)]
+    for row in range(20):
+        counts = [column[row] for column in columns]
         if any(counts):
             bar = "█" * min(counts[0], 30) + "░" * min(counts[1], 30)
-            lines.append(f"{low / 100:.2f}    {counts[0]:>5}  {counts[1]:>5}  {bar}")
+            lines.append(f"{row / 20:.2f}    {counts[0]:>5}  {counts[1]:>5}  {bar}")
     if report["threshold"] is None:
         lines.append("no right hit was found: does `expected` occur in the records, are the questions in the base?")
     else:
