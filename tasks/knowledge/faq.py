@@ -68,11 +68,15 @@ def problems_with(cards: Sequence[FaqCard], existing: Iterable[Mapping[str, Any]
     found: list[Problem] = []
     owner: dict[str, str] = {}
     there = {plain(str(entry.get("standard_question"))): entry for entry in existing}
+    leads_to = {plain(str(one)): key for key, entry in there.items() for one in entry.get("similar_questions") or ()}
+    leads_to |= {key: key for key in there}
     for card in cards:
         found += [Problem(card.place, text) for text in _own_problems(card)]
         for question in dict.fromkeys(map(plain, (card.question, *card.similar))):
             if question and question in owner:
                 found.append(Problem(card.place, f"a question of this card is already one of {owner[question]}"))
+            elif leads_to.get(question, plain(card.question)) != plain(card.question):
+                found.append(Problem(card.place, "a question of this card leads to another entry of the base already"))
             owner.setdefault(question, card.place)
         same = there.get(plain(card.question))
         if same is not None and list(same.get("answers") or []) != list(card.answers):

@@ -94,6 +94,17 @@ def test_the_base_is_looked_at_too() -> None:
     assert [e["standard_question"] for e in not_there([card("同").entry(), card("新").entry()], existing)] == ["新"]
 
 
+@pytest.mark.parametrize("new", [card("另一问"), card("新", similar=("另一问？",)), card("新", similar=("在库",))])
+def test_a_question_of_another_entry_of_the_base_would_be_dropped_in_silence(new: FaqCard) -> None:
+    [problem] = problems_with([new], [card("在库", similar=("另一问",)).entry()])
+    assert problem.fatal
+    assert "another entry of the base" in problem.text
+    assert (
+        problems_with([card("在库", similar=("另一问",))], [card("在库", similar=("另一问",)).entry()])[0].fatal
+        is False
+    )
+
+
 def test_batches_are_small_and_their_ids_are_those_of_the_cards() -> None:
     entries = [card(f"问{n}").entry() for n in range(450)]
     batches = batches_of(entries, "库", "append")
