@@ -129,8 +129,9 @@ def _search(question: str, kb_id: str, desk: MaterialDesk, ask: Asker) -> _Searc
             step = Step.GUIDANCE
         elif local_status != NOT_MOUNTED:
             status = local_status
-    cards = tuple(dict.fromkeys(cut_text(hit.content, MAX_CARD_CHARS).text for hit in found.hits))
-    return _Searched(step, str(status), source.name if source else "", cards, tuple(degraded))
+    cards = list(dict.fromkeys(cut_text(hit.content, MAX_CARD_CHARS).text for hit in found.hits))
+    cards = cards[: desk.rules.match_count]  # a server may send more than it was asked for
+    return _Searched(step, str(status), source.name if source else "", tuple(cards), tuple(degraded))
 
 
 def _asked(

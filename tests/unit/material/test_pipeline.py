@@ -200,6 +200,12 @@ def test_a_model_whose_verdict_cannot_be_read_keeps_no_card() -> None:
     assert result["nodes"][0]["status"] == "NONE_KEPT"
 
 
+def test_a_server_that_sends_more_cards_than_asked_for_does_not_fill_the_prompt() -> None:
+    found = world(cards(*(f"编号：{number}\n内容含义：被刁难" for number in range(50))))
+    found.run(payload())
+    assert found.model.calls[0].user.count("素材卡片 K") == 3
+
+
 def test_at_most_two_cards_a_node_are_kept() -> None:
     bodies = [CARD.replace("28325-3", f"100-{n}") for n in range(3)]
     result = world(cards(*bodies)).run(payload())
