@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 from pathlib import Path
 
 from tasks.ports import RepoRef
@@ -40,3 +41,9 @@ def processes_below(pid: int) -> list[Path]:
         for child in children.read_text().split():
             found += [Path(f"/proc/{child}"), *processes_below(int(child))]
     return found
+
+
+def zombies() -> set[Path]:
+    """Children that ended and that nobody asked how. Other tests may have left some: compare with those before."""
+    below = processes_below(os.getpid())
+    return {process for process in below if (process / "stat").read_text().rpartition(")")[2].split()[0] == "Z"}
