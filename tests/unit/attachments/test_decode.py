@@ -25,6 +25,12 @@ KOREAN = "안녕하세요, 회의 자료를 확인해 주시기 바랍니다. �
 RUSSIAN = "Система управления базами данных. Пользователь должен подтвердить регистрацию."
 GREEK = "Η διαχείριση της βάσης δεδομένων είναι σημαντική για την ομάδα"
 HEBREW = "ניהול מסד הנתונים של הארגון"
+ARABIC = "مرحبا"
+FINNISH = "Vielä pitää perehtyä tähän asiaan. Äänestys päättyy tänään, hän menee työmaalle."
+POLISH = "Zażółć gęślą jaźń. Wewnętrzny i społeczny przegląd wydatków został zatwierdzony."
+CZECH = "Příliš žluťoučký kůň úpěl ďábelské ódy. Veřejnost se účastní české soutěže."
+HUNGARIAN = "A megfelelő szakértői jelentés működéséről a bizottság elnöke számolt be."
+TURKISH = "Türkiye nüfusu arttı. Çağrı işlemi başarıyla gerçekleştirildi, değişiklik kaydı yapılmıştır."
 FRENCH = "Les élèves français étudient à l'école. Où est le problème? Voilà, à bientôt."
 
 TEXTS = [
@@ -32,7 +38,9 @@ TEXTS = [
     (TRADITIONAL, "big5"), (TRADITIONAL, "gb18030"), (TRADITIONAL, "utf-16-le"), (JAPANESE, "cp932"),
     (JAPANESE, "euc_jp"), (JAPANESE, "iso2022_jp"), (JAPANESE, "utf-16-be"), (KOREAN, "cp949"), (RUSSIAN, "cp1251"),
     (RUSSIAN, "koi8_r"), (SIMPLIFIED, "hz"), (KOREAN, "iso2022_kr"), (GREEK, "cp1253"),
-    (FRENCH, "cp1252"), (FRENCH, "utf-16-le"),
+    (FRENCH, "cp1252"), (FRENCH, "utf-16-le"), (HEBREW, "cp1255"), (FINNISH, "latin-1"), (POLISH, "cp1250"),
+    (POLISH, "iso8859_2"), (CZECH, "cp1250"), (CZECH, "iso8859_2"), (HUNGARIAN, "cp1250"), (TURKISH, "cp1254"),
+    (SIMPLIFIED, "utf-32-le"), (SIMPLIFIED, "utf-32-be"),
 ]  # fmt: skip
 
 
@@ -92,6 +100,8 @@ def test_a_declared_latin_charset_is_often_only_a_default_and_unknown_ones_are_i
         ("Tom’s 的计划", "gb18030"), ("admin (系统) log", "gb18030"), ("王", "gb18030"),
         ("ＡＢＣ１２３", "gb18030"), ("氏名,年齢\n山田,3", "cp932"), ("system:\u03f5", "utf-8"),
         ("fix.patch 并根据 DEP-3: Guidelines", "gb18030"), ("25 °C ± 3", "cp1252"),
+        ("![图片](./img/1.png)", "gb18030"), ("模式**", "gb18030"), ("Trương", "utf-8"), ("ʃə", "utf-8"),
+        ("測試", "big5"), ("Sørensen", "cp1252"),
     ],
 )  # fmt: skip
 def test_single_signs_in_latin_words_and_single_letters_in_chinese_ones(text: str, codec: str) -> None:
@@ -100,8 +110,14 @@ def test_single_signs_in_latin_words_and_single_letters_in_chinese_ones(text: st
 
 def test_an_alphabet_that_cannot_be_told_is_refused_rather_than_shown_as_another() -> None:
     with pytest.raises(FormatError):
-        decode(HEBREW.encode("cp1255"))
+        decode(ARABIC.encode("cp1256"))
     assert decode(b"a home directory ~{ and ~} in plain English").encoding == "utf-8"
+
+
+def test_a_few_characters_that_two_codecs_explain_are_shown_as_a_guess() -> None:
+    assert decode("代刚".encode("gb18030")).uncertain
+    assert not decode("系统设置".encode("gb18030")).uncertain
+    assert not decode(SIMPLIFIED.encode("gb18030")).uncertain
 
 
 def test_a_text_cut_inside_a_character_loses_only_that_character() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from worker.adapters.attachments.child import ChildAnswer
 from worker.paths import write_atomic
 
-READER_VERSION = "7"
+READER_VERSION = "8"
 """To be raised whenever an extractor would give another text."""
 
 _PRIVATE = 0o600

@@ -43,6 +43,7 @@ _KEEP_ZERO_SHARE = 0.1  # padded records and C strings in a text
 _MIN_ORDINARY = 0.42
 _MIN_SCORE = 0.25
 _LEAST_SCORES = {"cp1251": 0.9, "koi8_r": 0.9}  # Greek and Hebrew bytes read as Cyrillic look half ordinary
+_FEW, _CLOSE = 6, 0.7
 _SHORT, _LEAST_COHERENCE = 200, 0.4
 _MOSTLY_ASCII = 0.7
 
@@ -108,12 +109,12 @@ def _marked(data: bytes, name: str, *, cut: bool) -> Decoded:
 
 
 def _wide(data: bytes) -> str | None:
-    """UTF-16 without a mark: its characters are ordinary ones, where any other text read as UTF-16 gives rare ones."""
+    """UTF-16 or UTF-32 without a mark: ordinary characters, where other text read as UTF-16 gives rare ones."""
     sample = data[:4096]
     if len(sample) < 4 or (0 not in sample and (len(data) % 2 or _fits_without(sample))):
         return None
     best: tuple[float, str] | None = None
-    for name in ("utf-16-le", "utf-16-be"):
+    for name in ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"):
         text = strict(sample, name, cut=True)
         if text and (share := sum(map(is_ordinary, text)) / len(text)) > (best[0] if best else _MIN_ORDINARY):
             best = (share, name)
@@ -161,7 +162,7 @@ def _guessed(data: bytes, *, cut: bool) -> Decoded:
         good.append(name)
     for name in good:
         if (text := strict(data, name, cut=cut)) is not None:
-            return Decoded(text, name)
+            return Decoded(text, name, uncertain=_has_rival(sample, name, ranked))
     for name in good[:1]:  # a few broken characters in a long text
         text = data.decode(name, "ignore")
         if text and (lost := len(data) - len(text.encode(name, "ignore"))) < len(data) * 0.005:
@@ -171,6 +172,15 @@ def _guessed(data: bytes, *, cut: bool) -> Decoded:
             if (text := strict(data, name, cut=cut)) is not None:
                 return Decoded(text, name, uncertain=True)
     raise FormatError("BINARY_FILE", "no text encoding fits")
+
+
+def _has_rival(sample: bytes, name: str, ranked: list[tuple[float, str]]) -> bool:
+    """Whether a few characters are nearly as ordinary in another codec: 測試 in Big5 is 代刚 in GBK."""
+    text = strict(sample, name, cut=True)
+    if text is None or sum(char > "\x7f" for char in text) > _FEW:
+        return False
+    own = next((score for score, other in ranked if other == name), 0.0)
+    return any(score > own - _CLOSE and strict(sample, other, cut=True) not in (text, None) for score, other in ranked)
 
 
 def _nearly_utf8(data: bytes) -> Decoded | None:

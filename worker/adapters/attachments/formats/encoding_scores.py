@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Callable
 from functools import cache
 
 FREQUENT = frozenset(
@@ -15,7 +16,7 @@ FREQUENT = frozenset(
     "强即像难且权思完设式色路记南品住告类求据程北边张该交规万取格望术领共确传师观清今切院让识候带导争运请求查收附件服"
     "务配置接口数据文档项目用户系统问题测试版本返回错误代码函数对象组件参数方法类型更新需要可以如果使用进行"
     "這個們來為國說時會對過發後裡種經麼學現當沒動還進樣開從實無與長機問關點業將兩間應頭體見產話給門東聲員論處義條氣題"
-    "變電數報結務場計許統區隊決書則達強難權設記類據邊張該規萬術領確傳師觀讓識帶導爭運請網維資證華語言創內於並級"
+    "變電數報結務場計許統區隊決書則達強難權設記類據邊張該規萬術領確傳師觀讓識帶導爭運請網維資證華語言創內於並級測試檔項錯誤碼軟"
 )
 """The characters that make up most of any Chinese text, simplified and traditional."""
 _FREQUENT_KOREAN = frozenset(
@@ -27,7 +28,9 @@ _PUNCTUATION = frozenset("，。、：；！？（）《》“”‘’「」『
     chr(code) for code in range(0xFF01, 0xFF5F)
 }
 
-_USED = re.compile("[\xa0-\u017f\u0386-\u03ce\u0400-\u045f\u05d0-\u05ea\u0600-\u06ff]")
+_USED = re.compile(
+    "[\xa0-\u017f\u01a0\u01a1\u01af\u01b0\u02bb\u02bc\u0300-\u036f\u0386-\u03ce\u0400-\u04ff\u05d0-\u05ea\u0600-\u06ff]"
+)
 """Below U+0800, what people write: Latin, Greek, Cyrillic, Hebrew and Arabic letters and the signs beside them."""
 _MOST_BY_CHANCE = 8
 _COMMON_ROWS = {
@@ -68,12 +71,12 @@ def is_ordinary(char: str) -> bool:
 
 
 def is_utf8_by_chance(data: bytes, text: str) -> bool:
-    """Whether ``text`` is UTF-8 only because a few GBK bytes look like it: 系统 gives two letters nobody writes."""
+    """Whether ``text`` is UTF-8 only because a few GBK bytes look like it: 图片 gives two letters nobody writes."""
     foreign = {char for char in text if char > "\x7f"}
-    if not 2 <= len(foreign) <= _MOST_BY_CHANCE or any(char >= "\u0800" or _USED.match(char) for char in foreign):
+    if not 2 <= len(foreign) <= _MOST_BY_CHANCE or max(foreign) >= "\u0800" or all(map(_USED.match, foreign)):
         return False
     chinese = strict(data, "gb18030", cut=True)
-    return chinese is not None and all(char <= "\x7f" or char in FREQUENT for char in chinese)
+    return chinese is not None and all(char <= "\x7f" or char in _common("gb2312") for char in chinese)
 
 
 def ranked_codecs(sample: bytes) -> list[tuple[float, str]]:
@@ -86,7 +89,8 @@ def ranked_codecs(sample: bytes) -> list[tuple[float, str]]:
         foreign = [char for char in text if char > "\x7f"]
         if foreign:
             lonely = len(_LONELY.findall(text)) if name in _DOUBLE_BYTE else 0
-            scores.append(((score(text, foreign) - _LONELY_COSTS * lonely) / len(foreign), name))
+            share = (score(text, foreign) - _LONELY_COSTS * lonely) / len(foreign)
+            scores.append((share * _LESS_USED if name in _LESS_USED_LATIN else share, name))
     return sorted(scores, reverse=True)
 
 
@@ -151,27 +155,50 @@ def _score_korean(_text: str, foreign: list[str]) -> float:
     return total
 
 
-def _score_latin(text: str, _foreign: list[str]) -> float:
-    """Accented letters stand alone between plain letters; two in a row are rare, symbols inside words too."""
+def _latin(alphabets: str, least: int = 1) -> Callable[[str, list[str]], float]:
+    """How well the text is one of the languages whose accented letters ``alphabets`` lists, a word for each.
+
+    Fewer than ``least`` of them say nothing: two of Big5's characters look like Polish.
+    """
+
+    def score(text: str, foreign: list[str]) -> float:
+        if len(foreign) < least:
+            return -2.0 * len(foreign)
+        return max(_score_latin(text, letters) for letters in alphabets.split())
+
+    return score
+
+
+def _score_latin(text: str, letters: str) -> float:
+    """Accented letters stand between plain ones, and a language has but a few: others are most likely another codec."""
     total = 0.0
     for match in _FOREIGN_RUN.finditer(text):
-        run = match.group()
-        neighbours = text[match.start() - 1 : match.start()] + text[match.end() : match.end() + 1]
+        run, joined = match.group(), _joins_plain_letters(text, match)
+        own = all(char in letters or char.lower() in letters for char in run)
         if len(run) == 1 and run.isalpha():
-            total += 1.1 if any(char.isalpha() for char in neighbours) else 0.5
+            total += (1.1 if joined else 0.5) * (1.0 if own else 0.5)
         elif len(run) == 1 and run in _LATIN_SYMBOLS:
             total += 0.6
-        elif len(run) == 2 and run.isalpha() and run.islower():
-            total += 1.0
+        elif own and len(run) <= _LONGEST_RUN and (joined or run.islower()):
+            total += 0.5 * len(run)
         else:
             total -= len(run)
     return total
 
 
+def _joins_plain_letters(text: str, run: re.Match[str]) -> bool:
+    """Whether a run of foreign characters is part of a word with plain letters."""
+    around = text[run.start() - 1 : run.start()] + text[run.end() : run.end() + 1]
+    return any(char.isalpha() for char in around)
+
+
 def _score_cyrillic(text: str, foreign: list[str]) -> float:
-    """The wrong Cyrillic code page turns small letters into capitals or symbols."""
+    """The wrong Cyrillic code page turns small letters into capitals or symbols, a Latin one gives mixed words."""
     total = 0.0
     for match in _FOREIGN_RUN.finditer(text):
+        if _joins_plain_letters(text, match):
+            total -= len(match.group())
+            continue
         for position, char in enumerate(match.group()):
             if char in "оеаинтсрвлкмдпуяы":
                 total += 1.1
@@ -182,11 +209,35 @@ def _score_cyrillic(text: str, foreign: list[str]) -> float:
     return total if len(foreign) > 3 else -2.0 * len(foreign)
 
 
+def _score_hebrew(text: str, foreign: list[str]) -> float:
+    """Five letters have a form of their own at a word's end, and stand nowhere else."""
+    total = 0.0
+    for match in _FOREIGN_RUN.finditer(text):
+        word = match.group()
+        if _joins_plain_letters(text, match):
+            total -= len(word)
+            continue
+        for position, char in enumerate(word, start=1):
+            if not "\u05d0" <= char <= "\u05ea" or (char in "ךםןףץ" and position < len(word)):
+                total -= 1.2
+            else:
+                total += 1.2 if char in "יוהלאמםתברשנן" else 0.5
+    return total if len(foreign) > 3 else -2.0 * len(foreign)
+
+
 _DOUBLE_BYTE = frozenset({"gb18030", "cp950", "big5hkscs", "cp932", "euc_jp", "cp949"})
 _LONELY = re.compile(r"(?<=[a-zA-Z])[^\x00-\x7f](?![^\x00-\x7f])|(?<![^\x00-\x7f])[^\x00-\x7f](?=[a-zA-Z])")
 """One character that clings to a Latin word: ``That痴`` is ``That’s`` in CP1252, though ``C盘`` is real."""
 _LONELY_COSTS = 0.5
 _FOREIGN_RUN = re.compile(r"[^\x00-\x7f]+")
+_LONGEST_RUN = 4
+_WESTERN = "àâçéèêëîïôœæùûüÿ äöüßéà áéíóúñüªº áâãàçéêíóôõúü àèéìíîòóùú åäöéü åæøéöäü áðéíóúýþæö"
+"""French, German, Spanish, Portuguese, Italian, Swedish and Finnish, Danish and Norwegian, Icelandic."""
+_CENTRAL = "áéíóöőúüű ąćęłńóśźż áčďéěíňóřšťúůýžľĺŕäô čćđšž ăâîşţ"
+"""Hungarian, Polish, Czech and Slovak, Croatian and Slovene, Romanian."""
+_TURKISH = "çğıöşüİâî"
+_LESS_USED_LATIN, _LESS_USED = frozenset({"cp1250", "iso8859_2", "cp1254"}), 0.98
+"""Where the bytes mean the same in several codecs, the most common one is named."""
 _LATIN_SYMBOLS = "¿¡–—‘’“”•…€£§°±²³µ½×©®™«»·\xa0"
 _SCORERS = {
     "gb18030": _score_gb,
@@ -195,7 +246,11 @@ _SCORERS = {
     "cp932": _score_japanese,
     "euc_jp": _score_japanese,
     "cp949": _score_korean,
-    "cp1252": _score_latin,
+    "cp1252": _latin(_WESTERN),
+    "cp1250": _latin(_CENTRAL, least=4),
+    "iso8859_2": _latin(_CENTRAL, least=4),
+    "cp1254": _latin(_TURKISH, least=4),
     "cp1251": _score_cyrillic,
     "koi8_r": _score_cyrillic,
+    "cp1255": _score_hebrew,
 }
