@@ -208,6 +208,14 @@ def test_the_next_cards_may_be_planned_into_the_same_file(desk: Desk) -> None:
     assert desk.faq("import", str(plan)).returncode == 1, "this one was begun before"
 
 
+def test_a_plan_made_without_a_look_at_the_base_brings_only_what_is_missing(desk: Desk) -> None:
+    desk.server.traps.duplicate_on_repeat = True
+    for count in (3, 5):
+        done = desk.faq("import", str(desk.plan(count, "--offline")))
+        assert done.returncode == 0, done.stderr
+    assert desk.questions() == Counter(card(n)["question"] for n in range(1, 6))
+
+
 def test_dry_run_stores_nothing_and_believes_no_counts(desk: Desk) -> None:
     desk.base.last_counts = {"success_count": 999, "failed_count": 42}
     plan = desk.plan(10)

@@ -114,9 +114,12 @@ class FaqImport:
 
     def run(self, batches: Sequence[Batch], mode: Mode) -> None:
         """All batches that are not done yet, in order. Raises :class:`OperationFailedError` when one cannot be."""
+        # a plan may be older than what the base has by now, or made without a look at it
+        there = [] if mode == "replace" else self.rest.export(self.base, timeout=EXPORT_S)
         for batch in batches:
             if not self.journal.is_done(batch):
-                self._bring(batch, "replace" if mode == "replace" and batch.number == 1 else "append")
+                begins = mode == "replace" and batch.number == 1
+                self._bring(batch, not_there(batch.entries, there), "replace" if begins else "append")
                 self.journal.note("done", batch=batch.number, taskId=batch.task_id)
             self.moved(len(batch.entries))
 
@@ -144,10 +147,9 @@ class FaqImport:
 
     # ---------------------------------------------------------------- one batch
 
-    def _bring(self, batch: Batch, mode: str) -> None:
+    def _bring(self, batch: Batch, missing: Sequence[Mapping[str, Any]], mode: str) -> None:
         """Import until every entry of the batch is in the base, a bounded number of times."""
         begun = self.journal.begun(batch)
-        missing: Sequence[Mapping[str, Any]] = batch.entries
         if begun:
             self._settle(begun[-1])
             missing, mode = self._left(batch, mode)
