@@ -83,6 +83,19 @@ def test_a_declared_charset_is_believed_in_its_usual_superset() -> None:
     assert decode("①髙﨑".encode("cp932"), "Shift_JIS").text == "①髙﨑"
 
 
+@pytest.mark.parametrize(
+    ("text", "codec", "declared"),
+    [
+        (TRADITIONAL, "big5", "gb2312"), (SIMPLIFIED, "gb18030", "big5"), (SIMPLIFIED, "gb18030", "windows-1251"),
+        (JAPANESE, "cp932", "big5"), (KOREAN, "cp949", "big5"),
+    ],
+)  # fmt: skip
+def test_a_charset_that_gives_characters_nobody_writes_was_declared_wrongly(
+    text: str, codec: str, declared: str
+) -> None:
+    assert decode(text.encode(codec), declared).text == text
+
+
 def test_a_declared_latin_charset_is_often_only_a_default_and_unknown_ones_are_ignored() -> None:
     assert decode(SIMPLIFIED.encode("gb18030"), "iso-8859-1").text == SIMPLIFIED
     assert decode(SIMPLIFIED.encode("gb18030"), "x-user-defined").text == SIMPLIFIED
@@ -101,7 +114,7 @@ def test_a_declared_latin_charset_is_often_only_a_default_and_unknown_ones_are_i
         ("ＡＢＣ１２３", "gb18030"), ("氏名,年齢\n山田,3", "cp932"), ("system:\u03f5", "utf-8"),
         ("fix.patch 并根据 DEP-3: Guidelines", "gb18030"), ("25 °C ± 3", "cp1252"),
         ("![图片](./img/1.png)", "gb18030"), ("模式**", "gb18030"), ("Trương", "utf-8"), ("ʃə", "utf-8"),
-        ("測試", "big5"), ("Sørensen", "cp1252"),
+        ("王磊\n赵鑫\n欧阳修", "gb18030"), ("測試", "big5"), ("Sørensen", "cp1252"),
     ],
 )  # fmt: skip
 def test_single_signs_in_latin_words_and_single_letters_in_chinese_ones(text: str, codec: str) -> None:

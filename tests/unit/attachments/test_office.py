@@ -275,6 +275,14 @@ class TestOpenDocument:
         assert text_of(found) == "[一]\n值\n\n[二]\n三\t三\t三"
         assert meta_of(found)["sheets"] == ["一", "二"]
 
+    def test_comments_of_cells_follow_the_sheets_and_do_not_stand_in_a_row(self) -> None:
+        comment = (
+            "<office:annotation><dc:creator>李</dc:creator><text:p>核对</text:p><text:p>过</text:p></office:annotation>"
+        )
+        cell = f"<table:table-cell>{comment}<text:p>值</text:p></table:table-cell>"
+        table = f'<table:table table:name="一"><table:table-row>{cell}</table:table-row></table:table>'
+        assert text_of(opendocument("spreadsheet", table)).split() == ["[一]", "值", "核对", "过"]
+
     def test_pages_of_a_presentation_are_counted(self) -> None:
         content = "<draw:page><text:p>一</text:p></draw:page><draw:page><text:p>二</text:p></draw:page>"
         assert text_of(opendocument("presentation", content)).split() == ["[1]", "一", "[2]", "二"]

@@ -204,8 +204,21 @@ class TestMail:
             f"--B\nContent-Type: message/rfc822\n\n{inner}\n--B--\n"
         )
         text = text_of(mail.encode(), "a.eml")
-        assert "里面的话" in text
-        assert "主题: 内层" in text
+        assert text.index("主题: fwd") < text.index("主题: 内层") < text.index("里面的话")
+
+    def test_a_mail_that_is_nothing_but_a_forwarded_one_shows_its_headers(self) -> None:
+        mail = (
+            "From: a@b.cn\nSubject: fwd\nMIME-Version: 1.0\nContent-Type: message/rfc822\n\nSubject: 内层\n\n里面的话"
+        )
+        assert text_of(mail.encode(), "a.eml").split() == [
+            "主题:",
+            "fwd",
+            "发件人:",
+            "a@b.cn",
+            "主题:",
+            "内层",
+            "里面的话",
+        ]
 
     def test_a_part_that_is_no_text_does_not_take_the_others_along(self) -> None:
         binary = base64.b64encode(bytes(range(256)) * 20).decode()
@@ -215,7 +228,9 @@ class TestMail:
             "--B\nContent-Type: text/plain; charset=utf-8\n\n可读的部分\n--B--\n"
         )
         assert "可读的部分" in text_of(mail.encode(), "a.eml")
-        assert meta_of(mail.encode(), "a.eml")["incomplete"] == "BINARY_FILE"
+        found = answer(mail.encode(), "a.eml")
+        assert found["meta"]["incomplete"] == "BINARY_FILE"  # type: ignore[index]
+        assert found["truncated"], "what was left out is told as such"
 
 
 class TestArchivesAndBooks:

@@ -43,6 +43,7 @@ _KEEP_ZERO_SHARE = 0.1  # padded records and C strings in a text
 _MIN_ORDINARY = 0.42
 _MIN_SCORE = 0.25
 _LEAST_SCORES = {"cp1251": 0.9, "koi8_r": 0.9}  # Greek and Hebrew bytes read as Cyrillic look half ordinary
+_LEAST_CONTRADICTION, _CONVINCING = 16, 0.8
 _FEW, _CLOSE = 6, 0.7
 _SHORT, _LEAST_COHERENCE = 200, 0.4
 _MOSTLY_ASCII = 0.7
@@ -131,7 +132,7 @@ def _undeclared(data: bytes, declared: str | None, *, cut: bool) -> Decoded:
     # a declared Latin charset is often only a default, and real UTF-16 was found before
     if wanted and wanted not in ("utf-8", "cp1252") and not wanted.startswith(("utf-16", "utf-32")):
         text = strict(data, wanted, cut=cut)
-        if text is not None:
+        if text is not None and not _is_contradicted(data, wanted):
             return Decoded(text, wanted)
     if b"\x1b$" in data[:_SAMPLE]:
         name = "iso2022_kr" if b"\x1b$)C" in data[:_SAMPLE] else "iso2022_jp_2"
@@ -140,6 +141,23 @@ def _undeclared(data: bytes, declared: str | None, *, cut: bool) -> Decoded:
     if (nearly := _nearly_utf8(data)) is not None:
         return nearly
     return _guessed(data, cut=cut)
+
+
+def _is_contradicted(data: bytes, declared: str) -> bool:
+    """Whether what is declared gives characters nobody writes, and another codec ordinary ones: Big5 called GB2312."""
+    sample = _telling(data)
+    if len(_NOT_ASCII.findall(sample)) < _LEAST_CONTRADICTION:
+        return False
+    ranked = ranked_codecs(sample)
+    own = next((score for score, name in ranked if name == declared), None)
+    return own is not None and own < _MIN_SCORE and ranked[0][0] > _CONVINCING
+
+
+def _telling(data: bytes) -> bytes:
+    """The part that tells codecs apart: a long plain head says nothing."""
+    first = _NOT_ASCII.search(data)
+    start = max(0, first.start() - 64) if first else 0
+    return data[start : start + _SAMPLE]
 
 
 def _seven_bit(data: bytes) -> Decoded | None:
@@ -151,9 +169,7 @@ def _seven_bit(data: bytes) -> Decoded | None:
 
 
 def _guessed(data: bytes, *, cut: bool) -> Decoded:
-    first = _NOT_ASCII.search(data)
-    start = max(0, first.start() - 64) if first else 0  # a long plain head tells nothing
-    sample = data[start : start + _SAMPLE]
+    sample = _telling(data)
     if len(_CONTROL_BYTE.findall(sample)) > max(2, len(sample) * _KEEP_CONTROL_SHARE):
         raise FormatError("BINARY_FILE", "holds control characters")
     ranked = ranked_codecs(sample)

@@ -66,7 +66,7 @@ def extract(
         sink.meta["detectedType"] = kind
         if ocr and group in ("image", "pdf"):
             group = "ocr"
-        truncated = not _run(group, kind, file, sink)
+        truncated = not _run(group, kind, file, sink) or "incomplete" in sink.meta
         text = tidy(sink, group, kind)
     except FormatError as error:
         return {"kind": kind, "fault": error.code, "reason": error.reason, "meta": sink.meta}

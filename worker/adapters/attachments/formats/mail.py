@@ -37,17 +37,16 @@ def _read(message: Message, sink: Sink) -> None:
     _write_headers(message, sink)
     attached: list[str] = []
     parts = [part for number, part in enumerate(message.walk()) if number < _MAX_PARTS]
-    bodies = [part for part in parts if _is_body(part)]
-    plain = [part for part in bodies if part.get_content_type() == "text/plain" and _payload(part).strip()]
-    for part in bodies:
-        if part in plain or (part.get_content_type() == "text/html" and not _has_plain_sibling(part, parts)):
-            _write_body(part, sink)
+    plain = [part for part in parts if part.get_content_type() == "text/plain" and _payload(part).strip()]
     for part in parts:
-        if part is not message and part.get_content_type() == "message/rfc822":
-            for nested in part.get_payload():  # its parts are walked above, here only its headers are missing
+        if part.get_content_type() == "message/rfc822":
+            for nested in part.get_payload():  # its parts come in their turn, only its headers are missing
                 _write_headers(nested, sink)  # type: ignore[arg-type]
-        if (name := _file_name(part)) and not _is_body(part):
-            attached.append(name)
+        if not _is_body(part):
+            if name := _file_name(part):
+                attached.append(name)
+        elif part in plain or (part.get_content_type() == "text/html" and not _has_plain_sibling(part, parts)):
+            _write_body(part, sink)
     if attached:
         sink.write("\n\n附件：" + "、".join(attached) + "\n")
     sink.meta["attachmentCount"] = len(attached)

@@ -17,6 +17,7 @@ _WHO_AND_WHEN = frozenset({"dc:creator", "dc:date", "meta:creator-initials", "lo
 _SPACE = re.compile(r"[ \t\r\n]+")
 _MAX_REPEAT = 64
 _MAX_BLANKS = 100
+_MAX_COMMENTS = 1_000
 
 
 def extract(file: BinaryIO, sink: Sink, kind: str) -> None:
@@ -141,6 +142,8 @@ def _read_sheets(content: Iterable[bytes], sink: Sink) -> None:
             raise EnoughError
 
     read_sheets(sheets.names, replay, sink)
+    if sheets.comments:
+        sink.write("\n" + "\n".join(sheets.comments))
 
 
 class _Sheets:
@@ -158,11 +161,16 @@ class _Sheets:
         self._in_cell = False
         self._depth = 0
         self._skip = 0
+        self.comments: list[str] = []  # shown behind the sheets, as those of an xlsx are
+        self._in_comment = False
 
     def start(self, tag: str, attrs: Attributes) -> None:
         name = local(tag)
-        if self._skip or name in _SKIPPED or name == "annotation":
+        if self._skip or name in _SKIPPED or tag in _WHO_AND_WHEN:
             self._skip += 1
+        elif name == "annotation":
+            self._in_comment = True
+            self.comments.append("")
         elif name == "table":
             self._depth += 1
             if self._depth == 1:
@@ -172,6 +180,8 @@ class _Sheets:
         elif name in ("table-cell", "covered-table-cell"):
             self._in_cell, self._text = True, []
             self._repeat = _whole(attrs, "number-columns-repeated")
+        elif name == "p" and self._in_comment:
+            self.comments[-1] += " "
         elif self._in_cell and name == "p" and self._text:
             self._text.append(" ")
 
@@ -180,7 +190,9 @@ class _Sheets:
             self._skip -= 1
             return
         name = local(tag)
-        if name in ("table-cell", "covered-table-cell"):
+        if name == "annotation":
+            self._in_comment = False
+        elif name in ("table-cell", "covered-table-cell"):
             if text := "".join(self._text).strip():
                 for offset in range(min(self._repeat, _MAX_REPEAT)):
                     self._cells[self._column + offset] = text
@@ -192,7 +204,12 @@ class _Sheets:
             self._depth -= 1
 
     def data(self, text: str) -> None:
-        if self._in_cell and not self._skip and not (self.full and self.full[-1]):
+        if self._skip:
+            return
+        if self._in_comment:
+            if len(self.comments) <= _MAX_COMMENTS:
+                self.comments[-1] += text
+        elif self._in_cell and not (self.full and self.full[-1]):
             self._text.append(text)
 
     def _new_sheet(self, name: str) -> None:
