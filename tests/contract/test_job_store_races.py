@@ -16,6 +16,7 @@ from queue import Empty, Queue
 from typing import TypeVar
 
 import pytest
+import redis
 
 from tasks.errors import StoreUnavailableError
 from tasks.ports import Claim, Failure
@@ -269,3 +270,45 @@ def test_a_full_or_read_only_server_is_the_same_plain_error(server_url: str, rec
             records.store.claim("a", "prepare", "w1")
     finally:
         records.client.config_set("min-replicas-to-write", "0")
+
+
+def test_a_server_that_lost_its_primary_is_the_same_plain_error(server_url: str, records: JobRecords) -> None:
+    records.store.accept(new_job("a"))
+    records.client.config_set("replica-serve-stale-data", "no")
+    records.client.execute_command("REPLICAOF", "127.0.0.1", "1")
+    try:
+        with pytest.raises(StoreUnavailableError, match="takes no writes"):
+            records.views.get("a")
+        records.client.config_set("replica-serve-stale-data", "yes")
+        with pytest.raises(StoreUnavailableError, match="takes no writes"):
+            records.store.claim("a", "prepare", "w1")
+    finally:
+        records.client.execute_command("REPLICAOF", "NO", "ONE")
+        records.client.config_set("replica-serve-stale-data", "yes")
+    assert isinstance(records.store.claim("a", "prepare", "w1"), Claim)
+
+
+def test_a_server_busy_with_anothers_script_is_the_same_plain_error(server_url: str, records: JobRecords) -> None:
+    records.store.accept(new_job("a"))
+    records.client.config_set("busy-reply-threshold", "10")
+
+    def run_on() -> None:
+        with pytest.raises(redis.ResponseError, match="killed"):
+            redis.Redis.from_url(server_url, socket_timeout=30).eval("while true do end", 0)
+
+    runner = threading.Thread(target=run_on)
+    runner.start()
+    try:
+        limit = time.monotonic() + 10
+        while time.monotonic() < limit:
+            try:
+                records.client.ping()
+            except redis.ResponseError:
+                break
+        with pytest.raises(StoreUnavailableError, match="takes no writes"):
+            records.store.claim("a", "prepare", "w1")
+    finally:
+        records.client.script_kill()
+        runner.join(10)
+        records.client.config_set("busy-reply-threshold", "5000")
+    assert isinstance(records.store.claim("a", "prepare", "w1"), Claim)

@@ -20,16 +20,12 @@ from worker.adapters.job_store.policy import GIVE_UP_TEXTS, StorePolicy
 RETRIES = 3
 """Every script recognises its own repetition (tokens, epochs), so a lost answer may be asked for again."""
 
-NO_WRITES = (
-    "OOM ",
-    "MISCONF",
-    "READONLY",
-    "NOREPLICAS",
-    "MASTERDOWN",
-    "CLUSTERDOWN",
-    "command not allowed when used memory",
-)
-"""A server that is full, cannot write its disk, or just lost its primary: it may take writes again later."""
+NO_WRITES = (faults.OutOfMemoryError, faults.ReadOnlyError, faults.ClusterDownError)
+"""A server that is full or just lost its primary (``MASTERDOWN`` is a kind of the third): later it may take writes."""
+
+NO_WRITES_TOLD = ("OOM ", "READONLY ", "MISCONF ", "NOREPLICAS ", "BUSY ")
+"""The same, and a disk that takes no writes or another's script that runs on, where redis-py has no type of its own or
+an old server tells its script's fault in a text."""
 
 
 def connect(url: str, *, timeout_s: float = 10.0, decode: bool = True) -> redis.Redis:
@@ -60,7 +56,7 @@ def translated_faults() -> Iterator[None]:
     except (redis.ConnectionError, redis.TimeoutError) as fault:
         raise StoreUnavailableError(f"Redis cannot be reached ({type(fault).__name__}): check KBW_REDIS_URL") from fault
     except faults.ResponseError as fault:
-        if not any(word in str(fault) for word in NO_WRITES):
+        if not isinstance(fault, NO_WRITES) and not any(word in str(fault) for word in NO_WRITES_TOLD):
             raise
         raise StoreUnavailableError(f"Redis takes no writes at present: {fault}") from fault
 
