@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
@@ -52,22 +53,36 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    world = WaysIn(server_url, tmp_path_factory.mktemp("shared"))
+    with serving(WaysIn(server_url, tmp_path_factory.mktemp("shared")), HastyProtocol, Times(2.0, 10.0)) as running:
+        yield running
+
+
+@pytest.fixture
+def patient(server_url: str, tmp_path: Path) -> Iterator[Served]:
+    """With the times of the product: a client here waits ten seconds, the server thirty for a body."""
+    with serving(WaysIn(server_url, tmp_path), BoundedProtocol, Times()) as running:
+        yield running
+
+
+@contextmanager
+def serving(world: WaysIn, protocol: type[BoundedProtocol], times: Times) -> Iterator[Served]:
     jobs = JobsApi(world.intake, world.records.views, world.refusals, world.mask)
     probes = Probes(
         live=lambda: Probe(ok=True), ready=lambda: Probe(ok=False, facts={"redis": False}), metrics=lambda: METRICS
     )
-    server = HttpServer(Address("127.0.0.1", 0), jobs, probes, TOKEN, times=Times(body_s=2.0, work_s=10.0))
+    server = HttpServer(Address("127.0.0.1", 0), jobs, probes, TOKEN, times=times)
     stop = Event()
-    thread = Thread(target=server.run, args=(stop, HastyProtocol))
+    thread = Thread(target=server.run, args=(stop, protocol))
     thread.start()
-    limit = time.monotonic() + 10
-    while server.bound is None:
-        assert time.monotonic() < limit, "the server does not listen"
-        time.sleep(0.02)
-    yield Served(world, *server.bound)
-    stop.set()
-    thread.join(20)
+    try:
+        limit = time.monotonic() + 10
+        while server.bound is None:
+            assert time.monotonic() < limit, "the server does not listen"
+            time.sleep(0.02)
+        yield Served(world, *server.bound)
+    finally:
+        stop.set()
+        thread.join(20)
     assert not thread.is_alive(), "the server does not stop"
 
 
@@ -240,6 +255,15 @@ def test_a_client_that_asks_first_is_told_without_sending(served: Served) -> Non
         lines = ["POST /jobs HTTP/1.1", "Host: x", f"Authorization: Bearer {TOKEN}", "Expect: 100-continue"]
         sock.sendall(head(*lines, f"Content-Length: {17 * MIB}"))
         assert status_of(answered(sock)) == 413, "408 when it had waited for the body"
+
+
+@pytest.mark.parametrize("token", [TOKEN, "wrong"])
+def test_a_refused_client_that_stops_within_its_body_is_told_soon(patient: Served, token: str) -> None:
+    chunk = b"%x\r\n" % MIB + b" " * MIB + b"\r\n"
+    with patient.raw() as sock:
+        lines = ["POST /jobs HTTP/1.1", "Host: x", f"Authorization: Bearer {token}", "Transfer-Encoding: chunked"]
+        sock.sendall(head(*lines) + chunk * 19)  # too large already, and the last chunk never comes
+        assert status_of(sock.recv(65_536)) == (413 if token == TOKEN else 401)
 
 
 def test_wrong_methods_paths_and_encodings(served: Served) -> None:

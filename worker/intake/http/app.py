@@ -24,6 +24,7 @@ Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 DRAIN_BYTES = 4 * MAX_PAYLOAD_BYTES
+DRAIN_PAUSE_S = 1.0
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -240,7 +241,8 @@ class Request:
     async def drain(self, taken: int = 0) -> None:
         """Read what the client still sends, up to a bound: many read no answer before they have sent everything.
 
-        A client that asks first (``Expect: 100-continue``) has sent nothing yet and is answered at once.
+        A client that asks first (``Expect: 100-continue``) has sent nothing yet and is answered at once; one that
+        pauses within its body may wait for us, and is answered after a second.
         """
         if self.header(b"expect").lower() == "100-continue" and not taken:
             return
@@ -248,7 +250,8 @@ class Request:
             async with asyncio.timeout(self._body_s):
                 more = True
                 while more and taken <= DRAIN_BYTES:
-                    part, more = await self._part()
+                    async with asyncio.timeout(DRAIN_PAUSE_S):
+                        part, more = await self._part()
                     taken += len(part)
         except (TimeoutError, RefusedError):
             return
