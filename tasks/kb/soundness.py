@@ -99,7 +99,8 @@ def _doomed(repository: Repository, catalog: Catalog) -> list[int]:
     numbers = []
     for number, path in enumerate(catalog.paths):
         is_double = path in catalog.positions and catalog.positions[path] != number
-        if path and (is_double or (path not in repository.pages and not is_hidden(path))):
+        is_dead = path not in repository.pages and not is_hidden(path)
+        if path and (is_double or is_dead or problem_with_page_path(path)):
             numbers.append(number)
     return numbers
 

@@ -83,6 +83,13 @@ def test_any_entries_can_go(doomed: tuple[int, ...]) -> None:
     assert [entry["path"] for entry in json.loads(done.files["catalog.json"])["pages"]] == kept
 
 
+def test_entries_that_lead_out_of_the_pages_go_also_where_nothing_would_be_shown() -> None:
+    found = repository({"a.md": "# A"}, catalog("a.md", "../b.md", ".git/config.md", "x/.git/c.md"), index("a.md"))
+    done = mended(found, NOW)
+    assert done.dropped == ("../b.md", ".git/config.md", "x/.git/c.md")
+    assert check(Repository(found.pages, done.files["catalog.json"], found.index)) == []
+
+
 def test_a_missing_catalog_is_made_from_the_pages_and_a_broken_one_is_left_alone() -> None:
     done = mended(repository({"a.md": "# A", "qa/b.md": "# B"}, None), NOW)
     assert [entry["path"] for entry in json.loads(done.files["catalog.json"])["pages"]] == ["a.md", "qa/b.md"]
