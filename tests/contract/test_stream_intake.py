@@ -429,6 +429,16 @@ def test_the_celery_message_ends_in_the_same_accept(world: WaysIn) -> None:
     assert [letter["taskId"] for letter in world.dead()] == ["query-c9-m9", ""]
 
 
+def test_a_celery_message_nested_without_end_is_a_dead_letter(world: WaysIn) -> None:
+    inside: dict[str, object] = {}
+    for _ in range(900):
+        inside = {"a": inside}
+    world.message_intake().take(payload(1, team=inside))
+    assert [(letter["errorCode"], letter["reason"]) for letter in world.dead()] == [
+        ("BAD_PAYLOAD", "payload is nested deeper than 100 levels")
+    ]
+
+
 def test_a_celery_message_that_meets_an_absent_share_waits_in_the_stream(world: WaysIn, tmp_path: Path) -> None:
     away = tmp_path.with_name(tmp_path.name + "-away")
     tmp_path.rename(away)

@@ -14,7 +14,7 @@ from tasks.accept import Intake, accept, conflict
 from tasks.contract import strict_json
 from tasks.contract.shape import JsonObject
 from tasks.contract.trace import sent_traceparent
-from tasks.errors import JobError, TransientError
+from tasks.errors import Code, JobError, PermanentError, TransientError
 from worker.intake.document import read_document
 from worker.intake.refusal import Refusals
 from worker.intake.stream import DeadLetters
@@ -36,7 +36,7 @@ class MessageIntake:
         document: JsonObject | None = None
         content = b""
         try:
-            content = strict_json.dumps(payload)
+            content = _written(payload)
             document = read_document(content)
             accepted = accept(document, source="celery", intake=self.intake)
             if accepted.kind == "conflict":
@@ -48,6 +48,17 @@ class MessageIntake:
             self.put_off(content)
         except JobError as error:
             self.dead.bury(error, entry_id="", content=content, document=document)
+
+
+def _written(payload: object) -> bytes:
+    """Celery's reader allows more levels than any writer survives: the message would be gone without a word."""
+    if strict_json.is_too_deep(payload):
+        raise PermanentError(
+            Code.BAD_PAYLOAD,
+            en=f"payload is {strict_json.TOO_DEEP}",
+            zh=f"任务内容嵌套过深（超过 {strict_json.MAX_DEPTH} 层）",
+        )
+    return strict_json.dumps(payload)
 
 
 def register_submit(app: Celery, queue: str, way_in: Callable[[], MessageIntake]) -> None:
