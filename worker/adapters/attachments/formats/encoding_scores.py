@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 
@@ -167,25 +168,38 @@ def _latin(alphabets: str, least: int = 1) -> Callable[[str, list[str]], float]:
     def score(text: str, foreign: list[str]) -> float:
         if len(foreign) < least:
             return -2.0 * len(foreign)
-        return max(_score_latin(text, letters) for letters in alphabets.split())
+        words, others = _latin_runs(text)
+        return others + max(_score_words(words, letters) for letters in alphabets.split())
 
     return score
 
 
-def _score_latin(text: str, letters: str) -> float:
+def _latin_runs(text: str) -> tuple[Counter[tuple[str, bool]], float]:
+    """Runs that may be accented letters, with whether they join plain ones, and what all the others are worth."""
+    words: Counter[tuple[str, bool]] = Counter()
+    others = 0.0
+    for match in _FOREIGN_RUN.finditer(text):
+        run = match.group()
+        if len(run) == 1 and run in _LATIN_SYMBOLS and not run.isalpha():
+            others += 0.6
+        elif len(run) > _LONGEST_RUN or not run.isalpha():
+            others -= len(run)
+        else:
+            words[run, _joins_plain_letters(text, match)] += 1
+    return words, others
+
+
+def _score_words(words: Counter[tuple[str, bool]], letters: str) -> float:
     """Accented letters stand between plain ones, and a language has but a few: others are most likely another codec."""
     total = 0.0
-    for match in _FOREIGN_RUN.finditer(text):
-        run, joined = match.group(), _joins_plain_letters(text, match)
+    for (run, joined), times in words.items():
         own = all(char in letters or char.lower() in letters for char in run)
-        if len(run) == 1 and run.isalpha():
-            total += (1.1 if joined else 0.5) * (1.0 if own else 0.5)
-        elif len(run) == 1 and run in _LATIN_SYMBOLS:
-            total += 0.6
-        elif own and len(run) <= _LONGEST_RUN and (joined or run.islower()):
-            total += 0.5 * len(run)
+        if len(run) == 1:
+            total += times * (1.1 if joined else 0.5) * (1.0 if own else 0.5)
+        elif own and (joined or run.islower()):
+            total += times * 0.5 * len(run)
         else:
-            total -= len(run)
+            total -= times * len(run)
     return total
 
 
