@@ -9,6 +9,7 @@ import pytest
 
 from tasks.errors import Code
 from worker.adapters.attachments.faults import CODES as ATTACHMENT_CODES
+from worker.app import build_app
 from worker.cli import main
 from worker.settings import CONFIG_VARIABLE, Settings
 
@@ -103,3 +104,11 @@ def test_the_architecture_names_only_what_is_there() -> None:
 
     assert len(named) > 20
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_a_celery_sender_is_told_the_prefix_that_our_workers_listen_under(name: str) -> None:
+    settings = Settings.load({})
+    options = build_app("redis://127.0.0.1:1/0", settings.redis.prefix).conf.broker_transport_options
+
+    assert f'broker_transport_options={{"global_keyprefix": "{options["global_keyprefix"]}"}}' in text(name)
