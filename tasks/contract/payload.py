@@ -27,12 +27,18 @@ def _id_text(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+def _read_id(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise NotAllowedError("must be a number or text", "应为数字或文本")
+    return _id_text(value)
+
+
 def _policy_text(value: Any) -> Any:
     """A policy value of any kind is accepted and noted, never a reason to refuse the job."""
     return value if isinstance(value, str) else strict_json.line(value).decode().strip()
 
 
-IdText = Annotated[str, BeforeValidator(_id_text)]
+IdText = Annotated[str, BeforeValidator(_read_id, json_schema_input_type=Scalar)]
 PolicyText = Annotated[str, BeforeValidator(_policy_text)]
 
 

@@ -95,7 +95,10 @@ def _told(item: dict[str, Any]) -> tuple[str, str]:
         en, zh = item["msg"], "格式不正确"
     if item["type"] == "missing":
         return f"{field} (missing): {en}", f"缺少必填字段 {field}"
-    if isinstance(rule, NotAllowedError) and rule.field:  # the whole object was looked at: its kind tells nothing
-        return f"{field}: {en}", f"字段 {field}：{zh}"
-    found_en, found_zh = kind_of(item["input"])
+    value = item["input"]
+    if isinstance(rule, NotAllowedError) and rule.field:  # the whole object was looked at: its own kind tells nothing
+        if rule.field not in value:
+            return f"{field} (missing): {en}", f"缺少必填字段 {field}"
+        value = value[rule.field]
+    found_en, found_zh = kind_of(value)
     return f"{field or 'document'} ({found_en}): {en}", f"字段 {field or '（整个文档）'}（收到{found_zh}）：{zh}"

@@ -249,10 +249,12 @@ def _unreadable(text: bytes, error: Exception) -> CatalogError:
     if not text.strip():
         return CatalogError("the file is empty", "文件是空的")
     if isinstance(error, UnicodeDecodeError):
-        return CatalogError(f"not UTF-8 (byte {error.start})", f"不是 UTF-8 编码（第 {error.start} 字节）")
+        return CatalogError(f"not UTF-8 (byte {error.start})", f"不是 UTF-8 编码（第 {error.start + 1} 字节）")
     if text.lstrip()[:1] != b"{" and _is_json(text):
         return CatalogError("not a JSON object", "不是 JSON 对象")
-    return CatalogError(f"not valid JSON: {error}", f"不是合法的 JSON（{error}）")
+    place = re.search(r"\(byte (\d+)\)", str(error))
+    cause = f"第 {int(place[1]) + 1} 字节处有语法错误" if place else "结构有误"
+    return CatalogError(f"not valid JSON: {error}", f"不是合法的 JSON（{cause}）")
 
 
 def _is_json(text: bytes) -> bool:

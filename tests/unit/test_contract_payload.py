@@ -164,8 +164,8 @@ def test_the_prefix_belongs_to_the_skill() -> None:
 def test_a_missing_field_is_named(field: str) -> None:
     error = refusal(without(field))
 
-    assert field in error.en
-    assert field in error.zh
+    assert f"{field} (missing): " in error.en
+    assert f"缺少必填字段 {field}" in error.zh
 
 
 @pytest.mark.parametrize("blank", ["", "  ", "\n", None, 0], ids=repr)
@@ -279,7 +279,10 @@ def test_deadlines_out_of_bounds(given: Any) -> None:
         ({"answerPolicy": {"writeHighValueAnswerToQa": "maybe"}}, "must be true or false", "应为 true 或 false"),
         ({"deadlineSeconds": 5}, "deadlineSeconds (number): must be at least 10", "不能小于 10"),
         ({"deadlineSeconds": 100_000}, "must be at most 86400", "不能大于 86400"),
-        ({"taskId": "query-9-9"}, "taskId: must be 'query-1-2'", "字段 taskId：应为 query-1-2"),
+        ({"taskId": "query-9-9"}, "taskId (text): must be 'query-1-2'", "字段 taskId（收到文本）：应为 query-1-2"),
+        ({"conversationId": [1]}, "conversationId (array): must be a number or text", "应为数字或文本"),
+        ({"messageId": True}, "messageId (boolean): must be a number or text", "（收到布尔值）：应为数字或文本"),
+        ({"question": " "}, "question (text): must not be blank", "字段 question（收到文本）：不能为空"),
     ],
 )  # fmt: skip
 def test_a_refusal_names_field_kind_and_what_is_allowed(changes: dict[str, Any], en: str, zh: str) -> None:

@@ -132,6 +132,13 @@ def test_the_payloads_schema_requires_what_the_contract_requires() -> None:
     assert schema_of("payload")["required"] == ["taskId", "conversationId", "messageId", "skill"]
 
 
+def test_the_payloads_schema_knows_that_ids_are_numbers_or_text() -> None:
+    properties = schema_of("payload")["properties"]
+
+    for field in ("conversationId", "messageId"):
+        assert properties[field]["anyOf"] == [{"type": "integer"}, {"type": "string"}]  # type: ignore[index]
+
+
 @pytest.mark.parametrize("name", sorted(WRITTEN_BY_US))
 def test_what_we_write_has_all_its_fields_required(name: str) -> None:
     schema = schema_of(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -156,6 +157,7 @@ def test_bytes_that_are_no_catalog_are_refused_with_the_reason(data: bytes, en: 
         catalog.parse(data)
     assert en in caught.value.en
     assert caught.value.zh
+    assert not re.search(r"[A-Za-z]+ [A-Za-z]+", caught.value.zh), "a team member reads it in errors[]"
 
 
 def test_odd_but_readable_catalogs_are_read_with_a_note() -> None:
