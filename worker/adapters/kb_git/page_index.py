@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +28,7 @@ ANY_VERSION = "any"
 
 _HEAP_BYTES = 48 << 20
 _META = "meta.json"
+_MOST_JOINS = 100
 _FREQ = "freq"
 _BASIC = "basic"
 
@@ -238,7 +239,7 @@ def link_files(source: Path, target: Path) -> None:
     Tantivy may be joining segments in ``source``: it replaces the list before it deletes what the old list named.
     """
     with guarded(source):
-        while True:
+        for _ in range(_MOST_JOINS):
             target.mkdir()
             listed = (source / _META).read_bytes()
             for file in _files_of(_segments_of(listed), source):
@@ -247,6 +248,7 @@ def link_files(source: Path, target: Path) -> None:
             if (source / _META).read_bytes() == listed:
                 return
             shutil.rmtree(target)
+    raise BrokenIndexError(f"{source.name}: its list of segments does not come to rest")
 
 
 def _segments_of(listed: bytes) -> dict[str, int | None]:
@@ -268,7 +270,8 @@ def _link(source: Path, target: Path) -> None:
     except FileNotFoundError:  # joined meanwhile; the list has changed, too
         return
     except OSError:  # a file system without hard links
-        shutil.copyfile(source, target)
+        with suppress(FileNotFoundError):
+            shutil.copyfile(source, target)
 
 
 @contextmanager
