@@ -281,6 +281,21 @@ def test_a_restart_runs_and_delivers_nothing_again(share: Share) -> None:
     assert list((share.root / "results").iterdir()) == []
 
 
+def test_a_repeat_written_before_the_job_ended_and_found_after_it_gets_its_result_once(share: Share) -> None:
+    share.put(f"a/{TASK}.json", payload())
+    share.look()
+    share.put(f"b/{TASK}.json", payload(resultFile="results/repeat.json"))
+    share.answer()
+
+    share.look()
+    assert share.result("results/repeat.json") == share.result()
+    (share.root / "results" / "repeat.json").unlink()
+    share.restart()
+    share.look()
+
+    assert not (share.root / "results" / "repeat.json").exists()
+
+
 def test_a_job_that_was_forgotten_long_ago_is_not_run_again(share: Share) -> None:
     share.put(f"{TASK}.json", payload())
     share.look()

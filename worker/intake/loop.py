@@ -81,7 +81,7 @@ class IntakeLoop:
         record = self.views.get(found.task_id)
         if record is None and self._answered_before(found, document):
             return
-        if record and content_digest(document) == record.digest and _is_history(found, record):
+        if record and content_digest(document) == record.digest and _is_history(found, document, record):
             return
         source = os.fsencode(found.path).decode(errors="replace")
         refuse_double_names(found.content)
@@ -116,9 +116,15 @@ class IntakeLoop:
         return task_id in self.intake.folders.task_ids() and bool(self.intake.folders.open(task_id).read(PAYLOAD))
 
 
-def _is_history(found: Found, record: Record) -> bool:
-    """Whether it is the very file that a job that is over was accepted from, seen again after a restart."""
-    return record.state in OVER and (record.pruned or found.modified <= record.finished)
+def _is_history(found: Found, document: JsonObject, record: Record) -> bool:
+    """Whether it is a file that a job that is over was accepted from, seen again after a restart.
+
+    A repeat may be written before the job ends and found after it: its own ``resultFile`` has got nothing yet.
+    """
+    if record.state not in OVER or record.pruned:
+        return record.pruned
+    known = document["resultFile"] in (record.result_file, *record.more_result_files)
+    return known and found.modified <= record.finished
 
 
 def _no_result_file() -> PermanentError:
