@@ -342,7 +342,8 @@ class FakeJobRecords(JobRules):
                     tomb = Record(
                         task_id, record.digest, record.skill, record.state, record.stage, record.epoch, 0,
                         record.generation, record.created, 0.0, 0.0, code=record.code, commit_id=record.commit_id,
-                        finished=record.finished, pruned=True,
+                        finished=record.finished, pruned=True, result_file=record.result_file,
+                        more_result_files=record.more_result_files,
                     )  # fmt: skip
                     self.tombs[task_id] = (tomb, self.now() + self.policy.tombstone_s)
                     del self.jobs[task_id]

@@ -96,6 +96,7 @@ def test_a_pruned_job_is_still_known_for_a_year(world: World) -> None:
     assert world.records.views.counts()["done"] == 0
     late = world.records.store.accept(new_job("a"))
     assert (late.kind, late.record.commit_id, late.record.state, late.record.pruned) == ("same", "abc123", "done", True)
+    assert late.record.result_file == new_job("a").result_file != ""
     assert world.records.store.accept(new_job("a", digest="other")).kind == "conflict"
     assert refused(world, "a", "prepare").reason == "unknown"
     world.advance(366 * 86400)

@@ -524,6 +524,24 @@ def test_a_conflict_is_answered_at_the_second_ones_own_place(share: Share) -> No
     assert share.result()["success"]
 
 
+def test_a_conflict_with_a_job_that_was_pruned_is_answered_too_but_not_in_its_place(share: Share) -> None:
+    share.put(f"a/{TASK}.json", payload())
+    share.look()
+    share.answer()
+    share.world.clock.sleep(100 * 86_400.0)
+    share.world.records.prune(30 * 86_400.0)
+    shutil.rmtree(share.root / ".kbw" / "jobs" / TASK)
+    (share.root / "results" / f"{TASK}.json").unlink()
+
+    share.put(f"b/{TASK}.json", payload(question="完全不同的问题", resultFile="results/second.json"))
+    share.look()
+    assert share.result("results/second.json")["errorCode"] == "CONFLICT"
+
+    share.put(f"c/{TASK}.json", payload(question="又一个问题"))
+    share.look()
+    assert not (share.root / "results" / f"{TASK}.json").exists()
+
+
 @pytest.mark.parametrize("spelling", ["results/../results/{}.json", "./results/{}.json", "/mnt/theirs/results/{}.json"])
 def test_other_spellings_of_the_first_ones_place_are_its_place(share: Share, spelling: str) -> None:
     share.put(f"a/{TASK}.json", payload())

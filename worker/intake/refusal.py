@@ -119,8 +119,10 @@ class Refusals:
     def _places_of(self, task_id: str, first: Record | None, document: JsonObject | None) -> set[Path]:
         """Where the job that is known by this id was asked to put its result, by its record and by its own payload."""
         kept: Any = None
-        with suppress(OSError, ValueError):
-            kept = strict_json.loads((self._roots.shared_dir / OWN_FOLDER / "jobs" / task_id / PAYLOAD).read_bytes())
+        if first is None or not first.pruned:  # its payload went with its folder: what lies there now is the second one
+            with suppress(OSError, ValueError):
+                folder = self._roots.shared_dir / OWN_FOLDER / "jobs" / task_id
+                kept = strict_json.loads((folder / PAYLOAD).read_bytes())
         payload = kept if isinstance(kept, dict) else {}
         named = [payload.get("resultFile"), *((first.result_file, *first.more_result_files) if first else ())]
         places = set()

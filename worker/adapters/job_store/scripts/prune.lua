@@ -7,6 +7,7 @@ for _, state in ipairs({ 'done', 'failed', 'cancelled' }) do
     local tomb = key('tomb', id)
     redis.call('HSET', tomb, 'task_id', id, 'digest', h.digest or '', 'commit_id', h.commit_id or '', 'state', state,
       'stage', h.stage or a.publish_stage, 'skill', h.skill or '', 'code', h.code or '', 'pruned', '1',
+      'result_file', h.result_file or '', 'more_result_files', h.more_result_files or '[]',
       'generation', h.generation or '0', 'epoch', h.epoch or '0', 'created', h.created or '0', 'finished', h.finished or '0')
     redis.call('EXPIRE', tomb, math.floor(a.tombstone_s))
     redis.call('DEL', key('job', id))
