@@ -121,6 +121,10 @@ class FakeJobRecords(JobRules):
         if job is None:
             return False
         self._give_back(job)
+        publishing = next_stage == self.policy.publish_stage
+        if publishing and job.record.cancelled and not self._protected(job) and self._give_up(job):
+            job.released = what
+            return True
         self._enter(job, next_stage)
         job.put(code="", error="")
         job.released = what

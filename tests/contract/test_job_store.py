@@ -321,6 +321,18 @@ def test_a_cancelled_job_that_moves_on_is_stopped_at_the_next_stage(world: World
     assert refused(world, "a", "select").reason == "to_publish"
 
 
+def test_a_job_that_was_cancelled_in_its_last_stage_before_publish_is_not_answered(world: World) -> None:
+    world.accept("a", stage="apply")
+    claim = taken(world, "a", "apply")
+    assert world.records.control.cancel("a") == "requested"
+
+    assert world.records.store.checkpoint(claim, "publish")
+    assert world.records.store.checkpoint(claim, "publish"), "its repetition is recognised"
+
+    assert (record(world, "a").stage, record(world, "a").failed_stage) == ("publish", "apply")
+    assert world.records.views.failure("a").code == "CANCELLED"
+
+
 def test_a_failure_is_published_and_then_listed_as_dead_letter(world: World) -> None:
     world.accept("a")
     assert world.records.store.fail(taken(world, "a", "prepare"), REASON)
