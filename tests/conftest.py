@@ -1,8 +1,9 @@
-"""Fixtures for all tiers: where the shared material lies, and no sockets in unit tests."""
+"""Fixtures for all tiers: where the shared material lies, logging as it was, and no sockets in unit tests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -26,6 +27,17 @@ def shared() -> Callable[[str], Path]:
         return path
 
     return find
+
+
+@pytest.fixture(autouse=True)
+def _logging_of_the_test_run() -> Iterator[None]:
+    """A command sets up the logging of its process, which here is the test run's: the next test gets it back."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.captureWarnings(capture=False)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

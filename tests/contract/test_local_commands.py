@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,8 @@ from worker.cli import main
 
 @pytest.fixture
 def system(tmp_path: Path) -> Iterator[System]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
     with running_system(tmp_path) as found:
         yield found
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def kbw(system: System, *arguments: object, **changes: str) -> Result:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import logging
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -57,14 +55,8 @@ def test_a_lie_is_a_bad_response_that_says_what_came(lie: str) -> None:
 
 
 @pytest.fixture
-def _logging() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+def _logging() -> None:
     set_up_logging(SecretMask([]), "text", "INFO")
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    logging.captureWarnings(capture=False)
 
 
 @pytest.mark.parametrize(

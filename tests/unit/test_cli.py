@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import logging
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +18,6 @@ from worker.ops.schema import SHAPES
 from worker.settings import Settings
 
 TASK = "query-c1-m1"
-
-
-@pytest.fixture(autouse=True)
-def _logging_of_the_test_run() -> Iterator[None]:
-    """Commands send logs to their own standard error, which ends with them."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,6 @@ from worker.masking import MASK, SecretMask
 
 SECRET = "tok-3f9a17c2"
 log = logging.getLogger("kbw.test")
-
-
-@pytest.fixture(autouse=True)
-def _handlers() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    logging.captureWarnings(capture=False)
 
 
 def lines(capsys: pytest.CaptureFixture[str], form: Any, work: Any, level: str = "INFO") -> list[str]:
