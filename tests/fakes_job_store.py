@@ -243,11 +243,14 @@ class FakeJobRecords(JobRules):
     # ---------------------------------------------------------------- JobCensus (``now`` is the clock itself)
 
     def open_jobs(self) -> list[OpenJob]:
-        return [
-            OpenJob(r.stage, r.state, r.blocked, r.created, r.parked_until if r.state == "parked" else r.enqueued_at,
-                    r.lease_until)
-            for r in (job.record for job in self.jobs.values() if not job.is_over)
-        ]  # fmt: skip
+        def seen(job: Job) -> OpenJob:
+            r = job.record
+            ready_at = r.parked_until if r.state == "parked" else r.enqueued_at
+            if r.blocked not in ("", "paused") and 0.0 < job.blocked_at < r.woken_at:
+                return OpenJob(r.stage, r.state, "", r.created, r.woken_at, r.lease_until)
+            return OpenJob(r.stage, r.state, r.blocked, r.created, ready_at, r.lease_until)
+
+        return [seen(job) for job in self.jobs.values() if not job.is_over]
 
     def last_claims(self) -> dict[str, float]:
         return dict(self.claimed)

@@ -31,6 +31,7 @@ class Job:
     released: str = ""
     commit_begun: bool = False
     wakes: int = 0
+    blocked_at: float = 0.0
     due: float = 0.0
     ready_at: float = 0.0
     files_seen: tuple[str, ...] = ()
@@ -121,6 +122,7 @@ class JobRules:
     def _block(self, job: Job, reason: str, gate: str, until: float, due: float) -> Refusal:
         self._stop_waiting(job)
         job.put(blocked=reason, blocked_by=gate, blocked_until=until)
+        job.blocked_at = self.now()
         if reason != "order":
             self.gates.setdefault(gate, {})[job.record.task_id] = job.record.stage_at
         self._set_due(job, max(due, self._next_look(job)))

@@ -23,7 +23,7 @@ POLICY = StorePolicy(
 REWIND = """
 local seconds = tonumber(ARGV[2])
 local times = { 'created', 'deadline', 'updated', 'stage_at', 'enqueued_at', 'woken_at', 'lease_until', 'parked_until',
-  'finished', 'claimed_at', 'blocked_until', 'open_until', 'probe_until' }
+  'finished', 'claimed_at', 'blocked_until', 'blocked_at', 'open_until', 'probe_until' }
 for _, name in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do
   local kind = redis.call('TYPE', name).ok
   local rest = string.sub(name, #ARGV[1] + 1)

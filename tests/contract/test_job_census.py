@@ -53,6 +53,29 @@ def test_every_open_job_is_counted_with_what_holds_it(world: World) -> None:
     assert by_state["queued"].ready_at == pytest.approx(now, abs=5.0)
 
 
+def test_a_job_called_to_a_free_slot_that_nobody_answers_for_is_not_held_any_more(world: World) -> None:
+    """All workers of its class have left: the backlog must bring them back, and `live` must say so."""
+    holders = []
+    for n in range(5):
+        world.accept(f"q-{n}", stage="answer")
+        holders.append(world.records.store.claim(f"q-{n}", "answer", "w1", endpoint=MODEL))
+
+    def waiting() -> list[str]:
+        return [
+            job.blocked for job in world.records.census.open_jobs() if job.stage == "answer" and job.state == "queued"
+        ]
+
+    held = [holder for holder in holders if isinstance(holder, Claim)]
+    assert waiting() == ["cap", "cap", "cap"]
+    world.advance(1.0)
+    for holder in held:
+        assert world.records.store.checkpoint(holder, "publish")
+    assert [task for task, stage in world.records.sweep.freed(10) if stage == "answer"] == ["q-2", "q-3"]
+
+    assert sorted(waiting()) == ["", "", "cap"]
+    assert isinstance(world.records.store.claim("q-2", "answer", "w2", endpoint=MODEL), Claim)
+
+
 def test_more_jobs_than_one_reading_takes_are_all_counted(world: World) -> None:
     for n in range(1_200):
         world.accept(f"q-{n}")

@@ -9,7 +9,17 @@ from tasks.ports import OpenJob, State
 from worker.adapters.job_store.connection import ScriptRunner, translated_faults
 
 AT_ONCE = 500
-FIELDS = ("stage", "state", "blocked", "created", "enqueued_at", "parked_until", "lease_until")
+FIELDS = (
+    "stage",
+    "state",
+    "blocked",
+    "created",
+    "enqueued_at",
+    "parked_until",
+    "lease_until",
+    "woken_at",
+    "blocked_at",
+)
 OPEN_STATES = ("queued", "running", "parked")
 
 
@@ -59,7 +69,12 @@ class RedisJobCensus:
 
 def _open_job(row: list[str | None]) -> OpenJob:
     fields = dict(zip(FIELDS, row, strict=True))
-    created, enqueued_at, parked_until, lease_until = (float(fields[name] or 0.0) for name in FIELDS[3:])
-    state = cast(State, fields["state"] or "")
+    created, enqueued_at, parked_until, lease_until, woken_at, blocked_at = (
+        float(fields[name] or 0.0) for name in FIELDS[3:]
+    )
+    state, blocked = cast(State, fields["state"] or ""), fields["blocked"] or ""
     ready_at = parked_until if state == "parked" else enqueued_at
-    return OpenJob(fields["stage"] or "", state, fields["blocked"] or "", created, ready_at, lease_until)
+    if blocked not in ("", "paused") and 0.0 < blocked_at < woken_at:
+        # called since it was sent away, and nobody came to ask again: without workers it would seem held for ever
+        blocked, ready_at = "", woken_at
+    return OpenJob(fields["stage"] or "", state, blocked, created, ready_at, lease_until)

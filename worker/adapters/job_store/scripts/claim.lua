@@ -9,7 +9,7 @@ end
 -- Blocked by something outside the job: it stays queued, holds no worker, and is announced when the gate opens.
 local function block(reason, gate, till, due_at)
   stop_waiting(h)
-  put(h, { blocked = reason, blocked_by = gate, blocked_until = till })
+  put(h, { blocked = reason, blocked_by = gate, blocked_until = till, blocked_at = now })
   if reason ~= 'order' then redis.call('ZADD', key('wait', gate), h.stage_at, a.task_id) end
   set_due(h, math.max(due_at, next_look(h)))
   return refuse(reason, till)
