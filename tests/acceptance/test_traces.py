@@ -9,8 +9,9 @@ import httpx
 import pytest
 
 from tests.acceptance.system import running_system, wait_for
-from tests.acceptance.test_ways_in import HTTP_TOKEN, _free_port
+from tests.acceptance.test_ways_in import HTTP_TOKEN
 from tests.otlp_collector import collecting
+from tests.ports import free_port
 from worker.adapters.job_store import running_server
 from worker.adapters.job_store.streams import JobStreams
 from worker.adapters.otlp_spans import is_installed
@@ -22,7 +23,7 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 @pytest.mark.skipif(not is_installed(), reason="the extra otel is not installed")
 def test_file_stream_and_http_give_the_trace_back_and_every_stage_is_a_span(tmp_path: Path) -> None:
-    more = {"KBW_HTTP_TOKEN": HTTP_TOKEN, "KBW_HTTP_ADDR": f"127.0.0.1:{_free_port()}"}
+    more = {"KBW_HTTP_TOKEN": HTTP_TOKEN, "KBW_HTTP_ADDR": f"127.0.0.1:{free_port()}"}
     with (
         collecting() as collector,
         running_system(tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, **more) as system,

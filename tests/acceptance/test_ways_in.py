@@ -17,6 +17,7 @@ import pytest
 from celery import Celery
 
 from tests.acceptance.system import System, running_system, wait_for
+from tests.ports import free_port
 from tests.resp import Resp
 from worker.adapters.job_store.address import running_server
 
@@ -28,7 +29,7 @@ JOBS, RESULTS, DEAD = "kbw:jobs", "kbw:results", "kbw:dead"
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     """One tree of processes for all tests here, with HTTP on."""
-    settings = {"KBW_HTTP_TOKEN": HTTP_TOKEN, "KBW_HTTP_ADDR": f"127.0.0.1:{_free_port()}"}
+    settings = {"KBW_HTTP_TOKEN": HTTP_TOKEN, "KBW_HTTP_ADDR": f"127.0.0.1:{free_port()}"}
     with running_system(tmp_path_factory.mktemp("ways"), **settings) as system:
         system.start("up")
         wait_for(lambda: running_server(system.home / "state"), 30.0, system.tail)
@@ -55,13 +56,6 @@ def _answers(client: httpx.Client) -> bool:
         return client.get("/live").status_code == 200
     except httpx.TransportError:
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def without_file(system: System, number: int | str, **changes: Any) -> dict[str, Any]:
@@ -224,7 +218,7 @@ def test_http_needs_its_token_and_probes_do_not(running: System, http: httpx.Cli
 
 
 def test_without_a_token_http_is_off(tmp_path: Path) -> None:
-    port = _free_port()
+    port = free_port()
     with running_system(tmp_path, KBW_HTTP_ADDR=f"127.0.0.1:{port}") as system:
         up = system.start("up")
         payload = system.payload(1)
@@ -236,7 +230,7 @@ def test_without_a_token_http_is_off(tmp_path: Path) -> None:
 
 
 def test_a_tree_with_http_stops_cleanly_under_a_client_that_stays(tmp_path: Path) -> None:
-    port = _free_port()
+    port = free_port()
     with running_system(tmp_path, KBW_HTTP_TOKEN=HTTP_TOKEN, KBW_HTTP_ADDR=f"127.0.0.1:{port}") as system:
         up = system.start("up")
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:

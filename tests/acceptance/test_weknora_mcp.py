@@ -17,6 +17,7 @@ import pytest
 
 from tasks.knowledge.found import Status
 from tests.fakes_knowledge import environment, spec
+from tests.ports import free_port
 from tests.weknora_server import RETRIEVE_KEY, Base, WeknoraServer
 from worker.adapters.weknora.mcp import WeknoraMcp
 from worker.adapters.weknora.mcp_session import McpServer, McpSession
@@ -83,12 +84,6 @@ def mcp_http(command: Path, weknora_url: str, port: int, log: Path) -> Iterator[
     finally:
         process.kill()
         process.wait(10)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _open(port: int) -> bool:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from tasks.accept import accept
 from tests.acceptance.staff import Staff, staffed
 from tests.acceptance.system import API_KEY, ROOT
 from tests.bench.overhead import Cost, alternate, cpu_s, running, spread
+from tests.ports import free_port
 from worker.app import build_app, waker
 from worker.bootstrap import Workshop, workshop
 from worker.settings import Settings
@@ -169,13 +169,6 @@ def staff_of(**settings: str) -> Iterator[Staff]:
 def shop_of(staff: Staff) -> Workshop:
     """The system's parts in this process, for looking and for accepting."""
     return workshop(Settings.load(staff.system.environment))
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def until(condition: Callable[[], bool]) -> None:
