@@ -68,6 +68,12 @@ class Share:
         """Let the workers do what was accepted."""
         self.world.settle()
 
+    def prune_later(self) -> None:
+        """A hundred days later: the record of ``TASK`` is a tombstone, its folder is gone."""
+        self.world.clock.sleep(100 * 86_400.0)
+        self.world.records.prune(30 * 86_400.0)
+        shutil.rmtree(self.root / ".kbw" / "jobs" / TASK)
+
     @property
     def jobs(self) -> set[str]:
         return set(self.world.records.jobs)
@@ -300,9 +306,7 @@ def test_a_job_that_was_forgotten_long_ago_is_not_run_again(share: Share) -> Non
     share.put(f"{TASK}.json", payload())
     share.look()
     share.answer()
-    share.world.clock.sleep(100 * 86_400.0)
-    share.world.records.prune(30 * 86_400.0)
-    shutil.rmtree(share.root / ".kbw" / "jobs" / TASK)
+    share.prune_later()
 
     share.restart()
     share.look()
@@ -528,9 +532,7 @@ def test_a_conflict_with_a_job_that_was_pruned_is_answered_too_but_not_in_its_pl
     share.put(f"a/{TASK}.json", payload())
     share.look()
     share.answer()
-    share.world.clock.sleep(100 * 86_400.0)
-    share.world.records.prune(30 * 86_400.0)
-    shutil.rmtree(share.root / ".kbw" / "jobs" / TASK)
+    share.prune_later()
     (share.root / "results" / f"{TASK}.json").unlink()
 
     share.put(f"b/{TASK}.json", payload(question="完全不同的问题", resultFile="results/second.json"))

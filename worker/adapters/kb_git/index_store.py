@@ -154,7 +154,7 @@ class IndexStore:
                 is_rest = self._clock.now() - _used(path) > _WORK_S
             is_other = path.is_dir() and not path.name.startswith(".") and not path.name.endswith(f"-v{SCHEMA}")
             if is_rest or is_other:
-                shutil.rmtree(path, ignore_errors=True)
+                _clear(path)
 
     def _remove(self, folder: Path) -> None:
         _clear(self._hide(folder))
