@@ -18,6 +18,7 @@ from typing import Any
 from tests.fakes import payload
 from tests.scripted_model import ScriptedModel, answer_from_pages
 from worker.adapters.job_store import EmbeddedValkey
+from worker.adapters.job_store.address import Address, read_address, running_server
 from worker.demo.git_server import GitServer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,6 +64,13 @@ class System:
         """The shared directory."""
         return self.home / "shared"
 
+    @property
+    def server(self) -> Address:
+        """Where the embedded server of :meth:`up` listens."""
+        address = read_address(self.home / "state" / "valkey")
+        assert address is not None, self.tail()
+        return address
+
     def kbw(self, *arguments: str, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
         """One command, to its end."""
         command = [sys.executable, "-P", "-m", "worker.cli", *arguments]
@@ -82,6 +90,13 @@ class System:
                 start_new_session=True,
             )
         self.processes.append(process)
+        return process
+
+    def up(self, **changes: str) -> subprocess.Popen[bytes]:
+        """``kbw up``, once commands beside it find its server."""
+        process = self.start("up", **changes)
+        if "KBW_REDIS_URL" not in self.environment:
+            wait_for(lambda: running_server(self.home / "state"), PATIENCE_S, self.tail)
         return process
 
     def stop(self, process: subprocess.Popen[bytes], patience: float = 40.0) -> int:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.system import System, running_system, wait_for
-from worker.adapters.job_store.address import running_server
+from tests.acceptance.system import System, running_system
 
 pytestmark = pytest.mark.acceptance
 SAMPLES = Path(__file__).with_name("java")
@@ -20,8 +19,7 @@ SAMPLES = Path(__file__).with_name("java")
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     with running_system(tmp_path_factory.mktemp("java")) as system:
-        system.start("up")
-        wait_for(lambda: running_server(system.home / "state"), 30.0, system.tail)
+        system.up()
         yield system
 
 
@@ -71,14 +69,12 @@ def test_the_stream_sample_asks_and_gets_its_answer(running: System, tmp_path: P
         pytest.skip(f"Maven cannot resolve Jedis here: the stream sample is not tried: {resolved.stdout[:300]}")
     libraries = f"{project}/lib/*"
     compiled(sorted((project / "src/main/java").glob("*.java")), project / "classes", "-cp", libraries)
-    server = running_server(running.home / "state")
-    assert server is not None
     payload = running.payload("java-stream")
     del payload["resultFile"]
     written = tmp_path / "payload.json"
     written.write_text(json.dumps(payload, ensure_ascii=False), "utf-8")
     java = [tool("java"), "-Dfile.encoding=UTF-8", "-Dstdout.encoding=UTF-8", "-cp", f"{project}/classes:{libraries}"]
-    result = ran([*java, "StreamSample", payload["taskId"], str(written)], REDIS_URL=server.url)
+    result = ran([*java, "StreamSample", payload["taskId"], str(written)], REDIS_URL=running.server.url)
     assert result["success"], result
     kept = running.shared / ".kbw" / "jobs" / payload["taskId"] / "result.json"
     assert result == json.loads(kept.read_bytes())

@@ -153,7 +153,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         }
         with running_system(home, **settings) as system:
             system.model.rule = model_rule
-            system.start("up")
+            system.up()
             for job in JOBS:
                 system.drop(system.payload(job))
             done = system.results([f"query-c{job}-m{job}" for job in JOBS])

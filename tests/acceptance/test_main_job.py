@@ -28,12 +28,12 @@ def system(tmp_path: Path) -> Iterator[System]:
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     """One tree of processes for all kill tests: it has to survive every one of them."""
     with running_system(tmp_path_factory.mktemp("running")) as found:
-        found.start("up")
+        found.up()
         yield found
 
 
 def test_payload_file_in_result_file_and_commit_out(system: System) -> None:
-    up = system.start("up")
+    up = system.up()
     payload = system.payload(1)
     system.drop(payload)
     result = system.results([payload["taskId"]])[payload["taskId"]]
@@ -78,13 +78,12 @@ def test_a_worker_killed_in_any_stage_leaves_one_result_and_one_commit(running: 
 
 def test_two_trees_on_one_repository_share_commits_and_lose_nothing(system: System, tmp_path: Path) -> None:
     other_home = tmp_path / "other"
-    up = system.start("up")
-    wait_for(lambda: (system.home / "state" / "valkey" / "server.json").exists(), 30.0, system.tail)
+    up = system.up()
     with running_system(other_home) as other:
         # a second tree with its own shared directory, caches and Valkey, on the repository of the first
         changes = {name: system.environment[name] for name in ("GITEA_URL",)}
         other.git = system.git
-        other.start("up", **changes)
+        other.up(**changes)
         payloads = [(system if n % 2 else other, (system if n % 2 else other).payload(n)) for n in range(40)]
         for place, payload in payloads:
             place.drop(payload)
@@ -105,7 +104,7 @@ def test_two_trees_on_one_repository_share_commits_and_lose_nothing(system: Syst
 
 
 def test_the_tokens_are_nowhere_to_be_found(system: System) -> None:
-    system.start("up")
+    system.up()
     payload = system.payload(1, question=f"租约到期之后会怎样？我的令牌是 {TOKEN}")
     system.git.faults.delay_s = 0.1
     system.drop(payload)

@@ -53,7 +53,7 @@ def system(tmp_path_factory: pytest.TempPathFactory, weknora: WeknoraServer) -> 
     }
     with running_system(tmp_path_factory.mktemp("material"), **settings) as found:
         found.model.rule = model_rule
-        found.start("up")
+        found.up()
         yield found
         assert not traces(found), "what any test of this module left of a card"
 
@@ -202,7 +202,7 @@ def test_a_fleet_without_weknora_searches_the_local_files_and_counts_it(tmp_path
     (folder / "市井.md").write_text(f"# 市井\n\n## 被质疑的修表师傅一类\n{CARD}", "utf-8")
     with running_system(tmp_path, KBW_MATERIAL_DIR=str(tmp_path)) as system:
         system.model.rule = model_rule
-        system.start("up")
+        system.up()
         result = result_of(system, "local", node(1), node(2, anchor="远洋渔船甲板", gapObject="新来的水手长"))
         assert result["nodes"][0] == {"id": "n1", "status": "HIT", "reason": "", "kept": 1, "source": "local_md"}
         assert "机制来源：28325-3" in result["materialContent"]

@@ -17,7 +17,7 @@ import redis
 from tests.acceptance.system import System, kill_server, running_system, wait_for
 from tests.model_shapes import Reply, Request, completion
 from tests.scripted_model import answer_from_pages
-from worker.adapters.job_store import EmbeddedValkey, running_server
+from worker.adapters.job_store import EmbeddedValkey
 
 pytestmark = pytest.mark.acceptance
 STAGES = ("prepare", "select", "fetch", "answer", "apply", "commit")
@@ -33,7 +33,7 @@ def system(tmp_path: Path) -> Iterator[System]:
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     """One tree of processes for the tests that leave it as they found it."""
     with running_system(tmp_path_factory.mktemp("running")) as found:
-        found.start("up")
+        found.up()
         yield found
 
 
@@ -127,7 +127,7 @@ def test_an_operator_finds_out_why_a_job_failed_and_replays_it_to_success(runnin
 
 def test_every_line_of_the_log_is_json_to_the_last(system: System) -> None:
     log = system.home / "up.log"
-    tree = system.start("up", KBW_LOG_FORMAT="json")
+    tree = system.up(KBW_LOG_FORMAT="json")
     wait_for(lambda: log.read_bytes().count(b'"worker.ready"') == 3, 60.0, system.tail)
 
     assert system.stop(tree) == 0
@@ -275,7 +275,7 @@ def test_redis_killed_and_emptied_amid_fifty_jobs_is_recovered_from_the_folders(
             return willing(request)
 
         system.model.rule = slow
-        system.start("up")
+        system.up()
         jobs = [system.payload(n) for n in range(50)]
         ids = [job["taskId"] for job in jobs]
         for job in jobs:
@@ -309,7 +309,7 @@ def test_redis_killed_and_emptied_amid_fifty_jobs_is_recovered_from_the_folders(
 def test_a_running_fleet_brings_back_by_itself_what_redis_forgot(tmp_path: Path, valkey: EmbeddedValkey) -> None:
     with running_system(tmp_path / "home", KBW_REDIS_URL=valkey.address.url) as system:
         gate = system.model.rule = Gate("answer")
-        system.start("up")
+        system.up()
         jobs = [system.payload(n) for n in range(6)]
         ids = [job["taskId"] for job in jobs]
         for job in jobs:
@@ -426,12 +426,7 @@ def start_worker(system: System, kind: str, number: int) -> subprocess.Popen[byt
 
 def record_of(system: System) -> redis.Redis:
     """The server itself: polling by command would take a process each time."""
-    if url := system.environment.get("KBW_REDIS_URL"):
-        return record_of_url(url)
-    wait_for(lambda: running_server(system.home / "state"), 30.0, system.tail)
-    address = running_server(system.home / "state")
-    assert address is not None
-    return record_of_url(address.url)
+    return record_of_url(system.environment.get("KBW_REDIS_URL") or system.server.url)
 
 
 def record_of_url(url: str) -> redis.Redis:

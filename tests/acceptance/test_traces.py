@@ -12,7 +12,6 @@ from tests.acceptance.system import running_system, wait_for
 from tests.acceptance.test_ways_in import HTTP_TOKEN
 from tests.otlp_collector import collecting
 from tests.ports import free_port
-from worker.adapters.job_store import running_server
 from worker.adapters.job_store.streams import JobStreams
 from worker.adapters.otlp_spans import is_installed
 
@@ -28,7 +27,7 @@ def test_file_stream_and_http_give_the_trace_back_and_every_stage_is_a_span(tmp_
         collecting() as collector,
         running_system(tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, **more) as system,
     ):
-        up = system.start("up")
+        up = system.up()
         system.drop(system.payload(1, traceparent=TRACE))
         with httpx.Client(base_url=f"http://{more['KBW_HTTP_ADDR']}", trust_env=False) as client:
             client.headers["Authorization"] = f"Bearer {HTTP_TOKEN}"
@@ -36,9 +35,7 @@ def test_file_stream_and_http_give_the_trace_back_and_every_stage_is_a_span(tmp_
             client.post("/jobs", json=system.payload(2), headers={"traceparent": TRACE}).raise_for_status()
             system.results(["query-c1-m1", "query-c2-m2"])
             told = client.get("/jobs/query-c2-m2").json()["result"]
-        server = running_server(Path(system.environment["KBW_STATE_DIR"]))
-        assert server is not None
-        entries = [fields for _, fields in JobStreams(server.url, "kbw:")._client.xrange("kbw:results")]
+        entries = [fields for _, fields in JobStreams(system.server.url, "kbw:")._client.xrange("kbw:results")]
         assert system.stop(up) == 0
 
     assert system.result("query-c1-m1")["traceparent"] == told["traceparent"] == TRACE

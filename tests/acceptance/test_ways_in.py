@@ -19,7 +19,6 @@ from celery import Celery
 from tests.acceptance.system import System, running_system, wait_for
 from tests.ports import free_port
 from tests.resp import Resp
-from worker.adapters.job_store.address import running_server
 
 pytestmark = pytest.mark.acceptance
 HTTP_TOKEN = "http-tok-90cd12"
@@ -31,8 +30,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     """One tree of processes for all tests here, with HTTP on."""
     settings = {"KBW_HTTP_TOKEN": HTTP_TOKEN, "KBW_HTTP_ADDR": f"127.0.0.1:{free_port()}"}
     with running_system(tmp_path_factory.mktemp("ways"), **settings) as system:
-        system.start("up")
-        wait_for(lambda: running_server(system.home / "state"), 30.0, system.tail)
+        system.up()
         yield system
 
 
@@ -220,7 +218,7 @@ def test_http_needs_its_token_and_probes_do_not(running: System, http: httpx.Cli
 def test_without_a_token_http_is_off(tmp_path: Path) -> None:
     port = free_port()
     with running_system(tmp_path, KBW_HTTP_ADDR=f"127.0.0.1:{port}") as system:
-        up = system.start("up")
+        up = system.up()
         payload = system.payload(1)
         system.drop(payload)
         system.results([payload["taskId"]])
@@ -232,7 +230,7 @@ def test_without_a_token_http_is_off(tmp_path: Path) -> None:
 def test_a_tree_with_http_stops_cleanly_under_a_client_that_stays(tmp_path: Path) -> None:
     port = free_port()
     with running_system(tmp_path, KBW_HTTP_TOKEN=HTTP_TOKEN, KBW_HTTP_ADDR=f"127.0.0.1:{port}") as system:
-        up = system.start("up")
+        up = system.up()
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
             wait_for(lambda: _answers(client), 30.0, system.tail)
             with socket.create_connection(("127.0.0.1", port)) as staying:
@@ -244,9 +242,7 @@ def test_a_tree_with_http_stops_cleanly_under_a_client_that_stays(tmp_path: Path
 
 
 def test_the_celery_message_is_a_way_in(running: System, redis: Resp) -> None:
-    server = running_server(running.home / "state")
-    assert server is not None
-    sender = Celery("sender", broker=server.broker_url, set_as_current=False)
+    sender = Celery("sender", broker=running.server.broker_url, set_as_current=False)
     sender.conf.broker_transport_options = {"global_keyprefix": "kbw:mq:"}
     payload = without_file(running, "celery")
     sender.send_task("kbw.submit", args=[payload], queue="kbw.io")
