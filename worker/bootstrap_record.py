@@ -33,7 +33,10 @@ class RecordShop:
             return self.settings.redis.url
         embedded = running_server(self.state_dir)
         if embedded is None:
-            raise SettingsError("no running system found: start `kbw up`, or set KBW_REDIS_URL to its Redis")
+            raise SettingsError(
+                f"no running system answers in {self.state_dir} (KBW_STATE_DIR): start `kbw up` (it takes a moment), or "
+                "set KBW_REDIS_URL to its Redis"
+            )
         return embedded.broker_url
 
     @cached_property

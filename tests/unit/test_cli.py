@@ -183,7 +183,7 @@ def test_without_a_running_system_the_way_to_start_one_is_told(kbw: Any, tmp_pat
     result = kbw(*named)
 
     assert result.exit_code == 1
-    assert "kbw up" in result.stderr
+    assert f"{tmp_path / 'state'} (KBW_STATE_DIR): start `kbw up`" in result.stderr
 
 
 # ---------------------------------------------------------------- run, apply: the last line
