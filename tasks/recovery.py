@@ -15,9 +15,9 @@ from tasks.contract.shape import JsonObject
 from tasks.contract.trace import fresh_traceparent
 from tasks.errors import PermanentError
 from tasks.pipeline import Pipeline, Step
-from tasks.ports import JobFolder, Record
+from tasks.ports import Failure, JobFolder, Record
 from tasks.restore import record_of_answered, record_of_open
-from tasks.stages.job import EVENTS, PAYLOAD, Job
+from tasks.stages.job import EVENTS, PAYLOAD, RESULT, Job
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class History:
     epoch: int = 0
     cancelled: bool = False
     commit_begun: bool = False
+    undelivered: bool = False
+    """Its result was to be delivered (again), and no line says that it was."""
     failed_stage: str = ""
     failed_why: str = ""
     source: str = ""
@@ -60,17 +62,22 @@ def _told(found: History, event: dict[str, Any]) -> History:
     if kind == "accept":
         return replace(found, accepted_at=_seconds(event.get("at")), source=str(event.get("actor") or ""))
     if kind == "finish":
-        return replace(found, finished_at=_seconds(event.get("at")))
+        return replace(found, finished_at=_seconds(event.get("at")), undelivered=False)
     if kind == "replay":
-        return replace(found, cancelled=False, commit_begun=False, finished_at=0.0, failed_stage="", failed_why="")
+        found = replace(found, cancelled=False, commit_begun=False, finished_at=0.0, failed_stage="", failed_why="")
+        return replace(found, undelivered=True)
     if kind == "recover":
         return replace(found, failed_stage="", failed_why="")
     if kind == "fail":
         return replace(found, failed_stage=str(stage or ""), failed_why=str(event.get("reason") or ""))
     if kind == "cancel":
         return replace(found, cancelled=True)
-    if kind == "start" and stage == "commit":
-        return replace(found, commit_begun=True)
+    if kind == "start":
+        return replace(
+            found,
+            commit_begun=found.commit_begun or stage == "commit",
+            undelivered=found.undelivered or stage == "publish",
+        )
     return found
 
 
@@ -85,14 +92,15 @@ def stands_at(pipeline: Pipeline, job: Job) -> Step:
 
 
 def record_of(job: Job, pipeline_of: Callable[[str], Pipeline], history: History) -> Record | None:
-    """The record of the job that lies in this folder: over when it has a result, else open at its next stage.
+    """The record of the job that lies in this folder: over when its result was delivered, else open at its next stage.
 
-    ``None``: there is no readable payload, so there never was a job. The epoch continues the journal's, so that workers
-    of the time before stay fenced; the deadline counts anew (``0.0``).
+    A result that waits for its folder (a share unmounted) is fixed, but nobody has it yet. ``None``: there is no
+    readable payload, so there never was a job. The epoch continues the journal's, so that workers of the time before
+    stay fenced; the deadline counts anew (``0.0``).
     """
     answered = record_of_answered(job.task_id, job.folder)
     if answered is not None:
-        return replace(
+        answered = replace(
             answered,
             failed_stage=_failed_stage(answered, job, pipeline_of, history),
             error=history.failed_why if answered.state == "failed" else "",
@@ -101,7 +109,8 @@ def record_of(job: Job, pipeline_of: Callable[[str], Pipeline], history: History
             generation=history.generation,
             traceparent=history.traceparent or answered.traceparent,
         )
-    document = payload_of(job.folder)
+        return replace(answered, state="queued", epoch=history.epoch) if history.undelivered else answered
+    document = _document(job.folder, PAYLOAD)
     if document is None or document.get("taskId") != job.task_id:
         return None
     try:
@@ -123,6 +132,15 @@ def record_of(job: Job, pipeline_of: Callable[[str], Pipeline], history: History
     )
 
 
+def failure_told(record: Record, job: Job) -> Failure | None:
+    """The failure in the fixed result of an open record: its delivery must not make it a success. Else ``None``."""
+    if record.state != "queued" or not record.code:
+        return None
+    told = (_document(job.folder, RESULT) or {}).get("errors")
+    zh = next((text for text in told if isinstance(text, str)), "") if isinstance(told, list) else ""
+    return Failure(record.code, en=record.error or record.code, zh=zh, retryable=record.retryable)
+
+
 def _failed_stage(answered: Record, job: Job, pipeline_of: Callable[[str], Pipeline], history: History) -> str:
     """Where a failed job failed, so that a replay begins there; ``""``: not failed, or failed where nothing tells."""
     if answered.state != "failed" or history.failed_stage or not history.source:
@@ -135,10 +153,10 @@ def _failed_stage(answered: Record, job: Job, pipeline_of: Callable[[str], Pipel
     return "" if step is pipeline.last else step.name
 
 
-def payload_of(folder: JobFolder) -> JsonObject | None:
-    """The payload as it was accepted, ``None`` when it is lost or torn."""
+def _document(folder: JobFolder, name: str) -> JsonObject | None:
+    """A file of the folder (the payload as it was accepted, the result), ``None`` when it is lost or torn."""
     try:
-        document = strict_json.loads(folder.read(PAYLOAD) or b"null")
+        document = strict_json.loads(folder.read(name) or b"null")
     except ValueError:
         return None
     return document if isinstance(document, dict) else None

@@ -18,7 +18,7 @@ from tasks.contract.shape import JsonObject
 from tasks.errors import JobError
 from tasks.pipeline import Pipeline, timestamp
 from tasks.ports import JobArchive, Ports, Record
-from tasks.recovery import History, read_history, record_of
+from tasks.recovery import History, failure_told, read_history, record_of
 from tasks.stages.job import EVENTS, PAYLOAD, Job
 
 log = logging.getLogger("kbw.upkeep")
@@ -93,7 +93,8 @@ def _put_back(upkeep: Upkeep, job: Job, record: Record, *, dry_run: bool) -> Rec
     if dry_run:
         return told
     deadline_s = read_payload(job.folder.read(PAYLOAD) or b"").deadline_seconds
-    if upkeep.archive.restore(record, deadline_s=deadline_s) and record.state == "queued":
+    failure = failure_told(record, job)
+    if upkeep.archive.restore(record, deadline_s=deadline_s, failure=failure) and record.state == "queued":
         line: JsonObject = {
             "at": timestamp(upkeep.ports.clock.now()),
             "event": "recover",

@@ -83,6 +83,34 @@ def test_an_answered_job_is_over_and_is_not_run_again() -> None:
     assert len(world.sink.delivered[f"results/{TASK}.json"]) == 1
 
 
+@pytest.mark.parametrize("code", ["", "MODEL_AUTH", "CANCELLED"])
+def test_a_result_that_nobody_has_yet_is_still_delivered(code: str) -> None:
+    world = World()
+    place = f"results/{TASK}.json"
+    if code == "MODEL_AUTH":
+        fault = PermanentError(Code.MODEL_AUTH, en="the key was refused", zh="密钥被拒绝")
+        world.model = FailingAt(world.model, "complete", fault)
+    world.accept(payload())
+    world.step()
+    world.sink.missing.add(place)
+    if code == "CANCELLED":
+        assert cancel(Desk(world.records, world.ports, world.wake, "x"), TASK).outcome == "requested"
+    world.settle(patience_s=5.0)
+    fixed = world.folder(TASK).files["result.json"]
+    assert not world.sink.delivered, "the share is away"
+    lose_redis(world)
+
+    assert recover(upkeep_of(world)) == [Recovered(TASK, "queued", "publish")]
+    world.sink.missing.clear()
+    world.settle(patience_s=60.0)
+
+    assert world.sink.delivered[place] == [fixed]
+    wanted = {"": "done", "MODEL_AUTH": "failed", "CANCELLED": "cancelled"}[code]
+    assert (world.record(TASK).state, world.record(TASK).code) == (wanted, code)
+    lose_redis(world)
+    assert recover(upkeep_of(world)) == [Recovered(TASK, wanted, "publish")], "delivered now: it is over"
+
+
 def test_a_failed_job_is_replayed_where_it_failed_although_redis_was_lost_since() -> None:
     world = World()
     world.model = FailingAt(
