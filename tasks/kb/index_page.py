@@ -16,7 +16,9 @@ MAX_KEYWORDS = 8
 HEADER = "# Knowledge Base Index"
 
 # The title ends at its first `](`, and only there: where the rest does not fit, no later one would.
-_LINE = re.compile(r"- \[((?:\\.|[^\\\]]|\](?!\())*+)\]\((<(?:\\.|[^<>\\])*+>|.+?)\)(?=\s*$|\s+- )")
+_LINE = re.compile(
+    r"- \[([^\\\]]*+(?:(?:\\.|\](?!\())[^\\\]]*+)*)\]\((<[^<>\\]*+(?:\\.[^<>\\]*+)*>|.+?)\)(?=\s*$|\s+- )"
+)
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _UPDATED = "Updated at:"
 # Types whose English plural is not made by rule, as the team's own index writes them.

@@ -25,7 +25,7 @@ _BLOCKS = frozenset({
 })  # fmt: skip
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_:.-]{2,30})", re.IGNORECASE)
 _XML_ENCODING = re.compile(rb"^\s*<\?xml[^>]{0,100}?encoding\s*=\s*[\"']([A-Za-z0-9_:.-]{2,30})[\"']")
-_TAG = re.compile(r"<(/?)([a-zA-Z][^\s/<>]*+)((?:[^>\"']++|\"[^\"]*+\"|'[^']*+')*+)>")
+_TAG = re.compile(r"<(/?)([a-zA-Z][^\s/<>]*+)([^>\"']*+(?:(?:\"[^\"]*+\"|'[^']*+')[^>\"']*+)*)>")
 _TAG_LOOSE = re.compile(r"<(/?)([a-zA-Z][^\s/<>]*+)([^>]*+)(?:>|\Z)")
 _LONGEST_TEXT = 65_536
 _LONGEST_TAG = 4_096
