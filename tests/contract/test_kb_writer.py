@@ -487,6 +487,15 @@ def test_an_answer_lost_after_the_push_is_found_in_the_history(git: GitRig) -> N
     assert len(git.messages()) == 2
 
 
+@pytest.mark.parametrize("status", [401, 403, 404, 500])
+def test_a_push_that_was_taken_and_then_denied_is_found_in_the_history(git: GitRig, status: int) -> None:
+    """A proxy, or a token that ends at that moment: the result must not say that the page was not written."""
+    git.server.faults.late_status = status
+    receipt = only(git.writer.commit(REPO, [change("query-1-2")]))
+    assert receipt.path in git.files()
+    assert receipt.commit_id == git.server.head(REPO.owner, REPO.name)
+
+
 def test_a_push_that_takes_too_long_is_not_made_twice(git: GitRig) -> None:
     slow = git.another("slow", transfer_s=1.0)
     only(slow.commit(REPO, [change("query-0-0", "热身")]))

@@ -40,6 +40,7 @@ class Faults:
     ``drop_pushes``: so many accepted pushes whose answer never arrives · ``delay_s``: before each answer ·
     ``push_delay_s``: before a pushed pack is taken ·
     ``status``: this HTTP status instead of an answer · ``push_status``: the same for pushes only (403: read only) ·
+    ``late_status``: the same after a push was taken ·
     ``redirect_to``: 302 to that base URL.
     """
 
@@ -48,6 +49,7 @@ class Faults:
     push_delay_s: float = 0.0
     status: int = 0
     push_status: int = 0
+    late_status: int = 0
     redirect_to: str = ""
 
 
@@ -268,7 +270,10 @@ class _Handler(BaseHTTPRequestHandler):
             server.counts.fetches += route[3] == "git-upload-pack" and b"PACK" in done.stdout
             dropped = is_push and server.faults.drop_pushes > 0
             server.faults.drop_pushes -= dropped
-        self._relay(done.stdout, dropped=dropped)
+        if is_push and server.faults.late_status:
+            self._plain(server.faults.late_status, "the server was told to deny what it did")
+        else:
+            self._relay(done.stdout, dropped=dropped)
 
     def _cgi(self, route: re.Match[str], query: str, length: int) -> dict[str, str]:
         return {

@@ -132,16 +132,22 @@ class Committer:
 
     def _deliver(self, mirror: Mirror, table: TaskTable, build: _Builder) -> list[Receipt]:
         uncertain: list[_Built] = []
+        denied: PermanentError | None = None
         for attempt in range(self._max_tries):
             head = mirror.latest(fresh=True)
             if landed := _landed(mirror, head, uncertain):
                 self._tell_landed(len(landed.written))
                 return landed.receipts
+            if denied:
+                raise denied
             built = mirror.run(lambda repo, head=head: build(repo, head))  # type: ignore[misc]
             if not built.commit:
                 return built.receipts
             branch, began = head.branch or mirror.run(_first_branch), self._clock.now()
-            report = mirror.run(lambda repo, branch=branch, built=built: _push(repo, branch, built))  # type: ignore[misc]
+            try:
+                report = mirror.run(lambda repo, branch=branch, built=built: _push(repo, branch, built))  # type: ignore[misc]
+            except PermanentError as error:  # at the door, or by a proxy after the pack was taken: only a look can tell
+                denied, report = error, PushReport("unknown", error.en)
             if report.status == "accepted":
                 mirror.pushed(branch, built.commit, began)
                 table.add(built.parent, built.commit, built.written)
