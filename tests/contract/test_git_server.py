@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,17 @@ def test_it_fails_as_told(server: GitServer) -> None:
     assert ask(server, path)[0] == 302
     server.faults.redirect_to = ""
     assert ask(server, path)[0] == 200
+
+
+def test_a_delay_that_is_lowered_lets_go_whoever_waits(server: GitServer) -> None:
+    server.create("team", "kb", {"a.md": b"x"})
+    server.faults.delay_s = 600.0
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ask, server, "/team/kb.git/info/refs?service=git-upload-pack")
+        wait([asked], timeout=0.5)
+        assert not asked.done()
+        server.faults.delay_s = 0.0
+        assert asked.result()[0] == 200
 
 
 def test_repositories_are_made_from_folders_bundles_and_nothing(server: GitServer, tmp_path: Path) -> None:

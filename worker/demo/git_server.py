@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,6 +24,7 @@ from urllib.parse import unquote, urlsplit
 
 _GIT_TIMEOUT_S = 120
 _IDLE_S = 60
+_LOOK_AGAIN_S = 0.02
 _SPOOL = 4 << 20
 _ROUTE = re.compile(r"/([A-Za-z0-9_.-]+)/([A-Za-z0-9_.-]+)\.git/(info/refs|git-upload-pack|git-receive-pack)\Z")
 _PROTECTED = """#!/bin/sh
@@ -38,7 +39,7 @@ class Faults:
     """How the server misbehaves; all off at first, may be changed while it runs.
 
     ``drop_pushes``: so many accepted pushes whose answer never arrives · ``delay_s``: before each answer ·
-    ``push_delay_s``: before a pushed pack is taken ·
+    ``push_delay_s``: before a pushed pack is taken (a delay that is lowered lets go whoever waits) ·
     ``status``: this HTTP status instead of an answer · ``push_status``: the same for pushes only (403: read only) ·
     ``late_status``: the same after a push was taken ·
     ``redirect_to``: 302 to that base URL.
@@ -214,7 +215,7 @@ class _Handler(BaseHTTPRequestHandler):
             if not self._read_body(cast("IO[bytes]", body)):
                 self._plain(400, "bad chunked body")
                 return
-            time.sleep(server.faults.delay_s)
+            _wait(lambda: server.faults.delay_s)
             if self._fails() or not self._knows_user():
                 return
             target = urlsplit(self.path)
@@ -248,7 +249,7 @@ class _Handler(BaseHTTPRequestHandler):
         server = self.git_server
         is_push = route[3] == "git-receive-pack"
         if is_push:
-            time.sleep(server.faults.push_delay_s)
+            _wait(lambda: server.faults.push_delay_s)
         body.seek(0, os.SEEK_END)
         length = body.tell()
         body.seek(0)
@@ -330,6 +331,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.rfile.readline(3)
             if size == 0:
                 return True
+
+
+def _wait(seconds: Callable[[], float]) -> None:
+    """As long as the fault says by now."""
+    began = time.monotonic()
+    while (left := began + seconds() - time.monotonic()) > 0:
+        time.sleep(min(left, _LOOK_AGAIN_S))
 
 
 def _copy(source: IO[bytes], target: IO[bytes], size: int) -> None:
