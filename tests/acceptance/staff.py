@@ -16,12 +16,14 @@ from typing import Any
 
 from redis import Redis
 
-from tests.acceptance.system import System, running_system, wait_for
+from tests.acceptance.system import PATIENCE_S, System, running_system, wait_for
 from tests.model_shapes import Reply, Request
 from tests.scripted_model import answer_from_pages
 from worker.adapters.job_store import EmbeddedValkey
 
 FULL = {"io": 2, "llm": 4, "commit": 1}
+HANG_S = 240.0
+"""Longer than anybody has patience: what hangs is let go by the test."""
 
 
 @dataclass
@@ -38,7 +40,7 @@ class Staff:
         kind, told = name.partition("-")[0], self._ready(name)
         self._start(name, concurrency, **changes)
         if kind != "intake":
-            wait_for(lambda: self._ready(name) > told, 60.0, self.system.tail)
+            wait_for(lambda: self._ready(name) > told, PATIENCE_S, self.system.tail)
         return self.workers[name]
 
     def complete(self) -> None:
@@ -53,29 +55,35 @@ class Staff:
         for name in missing:
             self._start(name, FULL.get(name, 1))
         for name in missing.keys() - {"intake"}:
-            wait_for(lambda name=name: self._ready(name) > missing[name], 60.0, self.system.tail)  # type: ignore[misc]
+            wait_for(lambda name=name: self._ready(name) > missing[name], PATIENCE_S, self.system.tail)  # type: ignore[misc]
 
     def dismiss(self, name: str) -> None:
         """SIGKILL to the process and its children."""
         process = self.workers.pop(name)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
+        process.wait(PATIENCE_S)
 
     def hold_model(self) -> None:
-        """Every model call waits until ``gate`` is set (at most 30 s)."""
+        """Every model call waits until ``gate`` is set."""
         self.gate = gate = threading.Event()
         willing = answer_from_pages()
 
         def rule(request: Request) -> Reply:
-            gate.wait(30)
+            gate.wait(HANG_S)
             return willing(request)
 
         self.system.model.rule = rule
 
+    def hang_git(self) -> None:
+        """Requests to the git server wait until ``delay_s`` is lowered; mirrors forget their last look, so all ask."""
+        self.system.git.faults.delay_s = HANG_S
+        for look in self.system.home.glob("*cache/mirrors/*.json"):
+            look.unlink(missing_ok=True)
+
     def started(self, task_id: str, stage: str, times: int = 1) -> str:
         """Wait for the ``times``-th start of a stage; who started it."""
-        wait_for(lambda: len(self.starts(task_id, stage)) >= times, 40.0, self.system.tail)
+        wait_for(lambda: len(self.starts(task_id, stage)) >= times, PATIENCE_S, self.system.tail)
         return self.starts(task_id, stage)[times - 1]
 
     def starts(self, task_id: str, stage: str) -> list[str]:
@@ -93,12 +101,12 @@ class Staff:
         )
         return {name: number for name, number in counts.items() if number > 1}
 
-    def one_effect(self, payload: dict[str, Any], patience: float = 40.0) -> dict[str, Any]:
+    def one_effect(self, payload: dict[str, Any], patience: float = PATIENCE_S) -> dict[str, Any]:
         """The job's result: a success, with its one commit."""
         task_id = payload["taskId"]
         result = self.system.results([task_id], patience)[task_id]
         assert result["success"], result
-        wait_for(lambda: any(e["event"] == "finish" for e in self.system.events(task_id)), 20.0, self.system.tail)
+        wait_for(lambda: any(e["event"] == "finish" for e in self.system.events(task_id)), PATIENCE_S, self.system.tail)
         assert self.system.commits_of(task_id) == [result["commitId"]]
         assert [entry["path"] for entry in self.system.catalog()].count(result["createdQaPath"]) == 1
         return result
@@ -121,7 +129,7 @@ class Staff:
 def staffed(home: Path, **settings: str) -> Iterator[Staff]:
     """A system with a Valkey of its own and nobody at work yet."""
     valkey = EmbeddedValkey(home / "broker", token=secrets.token_hex)
-    short = {"KBW_LEASE_S": "2", "KBW_REDIS_URL": valkey.start().broker_url}
+    short = {"KBW_LEASE_S": "4", "KBW_REDIS_URL": valkey.start().broker_url}
     with running_system(home, **(short | settings)) as system:
         try:
             yield Staff(system, valkey)

@@ -99,7 +99,7 @@ class System:
             wait_for(lambda: running_server(self.home / "state"), PATIENCE_S, self.tail)
         return process
 
-    def stop(self, process: subprocess.Popen[bytes], patience: float = 40.0) -> int:
+    def stop(self, process: subprocess.Popen[bytes], patience: float = PATIENCE_S) -> int:
         """SIGTERM, and the exit code."""
         process.send_signal(signal.SIGTERM)
         return process.wait(patience)
@@ -177,7 +177,7 @@ def running_system(home: Path, **settings: str) -> Iterator[System]:
             for process in system.processes:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
-                    process.wait(10)
+                    process.wait(PATIENCE_S)
             _end_valkey(home / "state")
 
 
@@ -224,7 +224,19 @@ def wait_for(condition: Callable[[], object], patience: float, told: Callable[[]
 def kill_server(server: EmbeddedValkey) -> None:
     """SIGKILL, and until it is gone: a process lives on for a moment, and ``restart`` would take it for running."""
     os.kill(server.pid, signal.SIGKILL)
-    wait_for(lambda: not server.alive(), 10.0)
+    wait_for(lambda: not server.alive(), PATIENCE_S)
+
+
+def contents(folder: Path) -> Iterator[tuple[Path, bytes]]:
+    """Every file below and what it holds. What running processes rename or remove meanwhile is passed over."""
+    for place, _, names in os.walk(folder):
+        for path in (Path(place, name) for name in names):
+            try:
+                held = path.read_bytes() if path.is_file() else None
+            except FileNotFoundError:
+                continue
+            if held is not None:
+                yield path, held
 
 
 def pid_of(worker: str) -> int:

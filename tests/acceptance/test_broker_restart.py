@@ -15,6 +15,7 @@ import pytest
 from celery import Celery
 from redis import Redis
 
+from tests.acceptance.system import PATIENCE_S, kill_server
 from worker.adapters.job_store import EmbeddedValkey
 from worker.app import build_app
 
@@ -80,7 +81,7 @@ def test_failed_acknowledgements_do_not_eat_the_workers_slots(
             sender.send_task("note", args=[word], queue="q")
 
     def wait_for(*words: str) -> None:
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + PATIENCE_S
         while not set(words) <= set(notes.read_text().split()):
             assert time.monotonic() < limit, f"not consumed: {words}; seen: {notes.read_text().split()}"
             time.sleep(0.05)
@@ -95,7 +96,7 @@ def test_failed_acknowledgements_do_not_eat_the_workers_slots(
             busy = [f"busy{turn}{slot}" for slot in range(int(SLOTS))]
             send(*busy)
             wait_for(*busy)  # all slots are taken; their acknowledgements come half a second later, to nobody
-            os.kill(valkey.pid, signal.SIGKILL)
+            kill_server(valkey)
             time.sleep(1.0)
             valkey.restart()
             send(f"after{turn}0", f"after{turn}1", f"after{turn}2")
@@ -135,7 +136,7 @@ def test_a_broker_that_takes_no_writes_ends_no_worker(valkey: EmbeddedValkey, st
 
 
 def until(condition: Callable[[], bool], told: Path) -> None:
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < limit, told.read_text()
         time.sleep(0.05)

@@ -14,20 +14,22 @@ from collections.abc import Iterator
 import pytest
 
 from tasks.query import query
-from tests.acceptance.staff import FULL, Staff, staffed
-from tests.acceptance.system import pid_of, wait_for
+from tests.acceptance.staff import FULL, HANG_S, Staff, staffed
+from tests.acceptance.system import PATIENCE_S, kill_server, pid_of, wait_for
 from tests.model_shapes import Reply, Request
 from tests.scripted_model import answer_from_pages
 from worker.app import build_app, waker
 
 pytestmark = pytest.mark.acceptance
-LEASE_S = 2.0
+LEASE_S = 4.0
 MAX_ATTEMPTS = 3
 
 
 @pytest.fixture(scope="module")
 def company(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Staff]:
-    with staffed(tmp_path_factory.mktemp("staff"), KBW_MAX_ATTEMPTS=str(MAX_ATTEMPTS)) as found:
+    with staffed(
+        tmp_path_factory.mktemp("staff"), KBW_LEASE_S=str(LEASE_S), KBW_MAX_ATTEMPTS=str(MAX_ATTEMPTS)
+    ) as found:
         yield found
 
 
@@ -42,7 +44,7 @@ def staff(company: Staff) -> Staff:
 
 
 def test_a_pool_child_killed_in_mid_stage_is_replaced_and_the_stage_runs_again(staff: Staff) -> None:
-    staff.system.git.faults.delay_s = 2.0
+    staff.hang_git()
     payload = staff.system.payload("child")
     staff.system.drop(payload)
     os.kill(pid_of(staff.started(payload["taskId"], "prepare")), signal.SIGKILL)
@@ -60,9 +62,7 @@ def test_a_main_process_killed_in_mid_stage_costs_a_lease_and_not_the_visibility
     staff.dismiss("llm")
     staff.gate.set()
     staff.hire("llm", FULL["llm"])
-    began = time.monotonic()
     staff.one_effect(payload)
-    assert time.monotonic() - began < 30, "an hour by Celery's default"
     assert len(staff.starts(payload["taskId"], "select")) == 2
 
 
@@ -72,13 +72,13 @@ def test_a_server_killed_with_jobs_queued_and_at_work_loses_none_of_them(staff: 
     for payload in payloads:
         staff.system.drop(payload)
     for payload in payloads:
-        wait_for(lambda task=payload["taskId"]: staff.system.events(task), 30.0, staff.system.tail)  # type: ignore[misc]
-    os.kill(staff.valkey.pid, signal.SIGKILL)
+        wait_for(lambda task=payload["taskId"]: staff.system.events(task), PATIENCE_S, staff.system.tail)  # type: ignore[misc]
+    kill_server(staff.valkey)
     time.sleep(1.0)
     staff.valkey.restart()
     staff.gate.set()
     for payload in payloads:
-        staff.one_effect(payload, 60.0)
+        staff.one_effect(payload)
     assert staff.workers["llm"].poll() is None, "workers connect again by themselves"
 
 
@@ -87,11 +87,13 @@ def test_many_shutdowns_under_load_lose_nothing_and_repeat_nothing(staff: Staff)
     for payload in payloads:
         staff.system.drop(payload)
     for name in ("io", "llm", "commit"):
-        wait_for(lambda name=name: staff.system.result(payloads[0]["taskId"]) or name == "io", 40.0, staff.system.tail)  # type: ignore[misc]
+        wait_for(
+            lambda name=name: staff.system.result(payloads[0]["taskId"]) or name == "io", PATIENCE_S, staff.system.tail
+        )  # type: ignore[misc]
         assert staff.system.stop(staff.workers[name]) == 0
         staff.hire(name, FULL[name])
     for payload in payloads:
-        staff.one_effect(payload, 60.0)
+        staff.one_effect(payload)
     assert not staff.started_again([payload["taskId"] for payload in payloads])
 
 
@@ -106,7 +108,7 @@ def test_a_worker_that_has_to_leave_during_a_model_call_gives_the_job_back(
     staff.system.drop(payload)
     staff.started(payload["taskId"], "select")
     staff.workers["llm"].send_signal(number)
-    assert staff.workers["llm"].wait(15) == 0, "the call goes on for 30 s"
+    assert staff.workers["llm"].wait(PATIENCE_S) == 0, "the call goes on for longer"
     with staff.redis() as client:
         record = client.hgetall(f"kbw:job:{payload['taskId']}")
     assert (record["held"], record["attempt"]) == ("0", "0"), "no lease to wait for, no attempt counted"
@@ -116,12 +118,12 @@ def test_a_worker_that_has_to_leave_during_a_model_call_gives_the_job_back(
 
 
 def test_a_pool_told_to_leave_at_once_leaves_its_stage_to_the_next(staff: Staff) -> None:
-    staff.system.git.faults.delay_s = 3.0
+    staff.hang_git()
     payload = staff.system.payload("quit")
     staff.system.drop(payload)
     staff.started(payload["taskId"], "prepare")
     staff.workers["io"].send_signal(signal.SIGQUIT)
-    staff.workers["io"].wait(20)
+    staff.workers["io"].wait(PATIENCE_S)
     staff.system.git.faults.delay_s = 0.0
     staff.hire("io", FULL["io"])
     staff.one_effect(payload)
@@ -136,13 +138,13 @@ def test_a_stage_longer_than_its_lease_is_not_run_twice_while_its_worker_lives(s
 
     def slow(request: Request) -> Reply:
         calls.append(request)
-        time.sleep(3 * LEASE_S)
+        time.sleep(1.5 * LEASE_S)
         return willing(request)
 
     staff.system.model.rule = slow
     payload = staff.system.payload("long")
     staff.system.drop(payload)
-    staff.one_effect(payload, 60.0)
+    staff.one_effect(payload)
     assert len(calls) == 2, "one selection and one answer were paid for"
     assert not staff.started_again([payload["taskId"]])
 
@@ -170,9 +172,9 @@ def test_a_message_that_got_lost_is_replaced_by_the_reconciler(staff: Staff) -> 
     staff.system.stop(staff.workers["io"])
     payload = staff.system.payload("lost")
     staff.system.drop(payload)
-    wait_for(lambda: staff.system.events(payload["taskId"]), 30.0, staff.system.tail)
+    wait_for(lambda: staff.system.events(payload["taskId"]), PATIENCE_S, staff.system.tail)
     with staff.redis() as client:
-        wait_for(lambda: client.llen("kbw:mq:kbw.io"), 20.0, staff.system.tail)
+        wait_for(lambda: client.llen("kbw:mq:kbw.io"), PATIENCE_S, staff.system.tail)
         client.delete("kbw:mq:kbw.io")
     staff.hire("io", FULL["io"])
     staff.one_effect(payload)
@@ -182,7 +184,7 @@ def test_a_message_that_got_lost_is_replaced_by_the_reconciler(staff: Staff) -> 
 
 
 def test_a_job_that_kills_its_worker_each_time_is_stopped_and_told(staff: Staff) -> None:
-    staff.system.git.faults.delay_s = 2.0
+    staff.hang_git()
     poison, innocent = staff.system.payload("poison"), staff.system.payload("innocent")
     task_id = poison["taskId"]
     staff.system.drop(poison)
@@ -201,20 +203,23 @@ def test_a_job_that_kills_its_worker_each_time_is_stopped_and_told(staff: Staff)
 def test_a_worker_that_slept_over_its_lease_comes_back_without_effect(staff: Staff, stage: str) -> None:
     name = "commit" if stage == "commit" else "io"
     staff.hire(f"{name}-second", 1, KBW_CACHE_DIR=str(staff.system.home / "second-cache"))
-    staff.system.git.faults.push_delay_s = 1.0
-    staff.system.git.faults.delay_s = 1.0 if stage == "prepare" else 0.0
+    if stage == "prepare":
+        staff.hang_git()
+    else:
+        staff.system.git.faults.push_delay_s = HANG_S
     payload = staff.system.payload(f"asleep-{stage}")
     task_id = payload["taskId"]
     staff.system.drop(payload)
     sleeper = pid_of(staff.started(task_id, stage))
     os.kill(sleeper, signal.SIGSTOP)
+    staff.system.git.faults.push_delay_s = 0.0  # its push under way is no part of it, and gets through
     try:
         assert pid_of(staff.started(task_id, stage, 2)) != sleeper
         staff.system.git.faults.delay_s = 0.0
         before = staff.one_effect(payload)
     finally:
         os.kill(sleeper, signal.SIGCONT)
-    wait_for(lambda: any(e["event"] == "fenced" for e in staff.system.events(task_id)) or stage == "commit", 20.0)
+    wait_for(lambda: any(e["event"] == "fenced" for e in staff.system.events(task_id)) or stage == "commit", PATIENCE_S)
     time.sleep(2.0)
     assert staff.one_effect(payload) == before
     assert len(staff.starts(task_id, stage)) == 2
@@ -241,7 +246,7 @@ def test_a_rolling_restart_of_all_workers_under_a_load_of_200_jobs(staff: Staff)
         leaving = staff.workers[name]
         leaving.send_signal(signal.SIGTERM)
         staff.hire(name, FULL.get(name, 1))  # the new one is there before the old one is gone, as in a deploy
-        assert leaving.wait(60) == 0
+        assert leaving.wait(PATIENCE_S) == 0
     sender.join()
     results = staff.system.results(task_ids, 200.0)
     assert all(result["success"] for result in results.values()), [r for r in results.values() if not r["success"]]
