@@ -62,6 +62,9 @@ class MemoryHead:
     def read(self, path: str) -> bytes:
         return self.files[path]
 
+    def starts(self, paths: Sequence[str], size: int) -> Iterator[tuple[str, bytes]]:
+        return ((path, self.files[path][:size]) for path in paths if path in self.files)
+
     def pages(self) -> Iterator[tuple[str, bytes]]:
         return ((path, data) for path, data in sorted(self.files.items()) if paths.is_page(path))
 

@@ -230,6 +230,23 @@ def test_the_same_question_updates_its_page_and_keeps_its_birthday(rig: Rig) -> 
     assert rig.files()["index.md"].decode().count(first.path) == 1
 
 
+@pytest.mark.parametrize("catalog", ["without our ids", "without the page"])
+def test_a_page_that_the_catalog_does_not_tell_by_its_id_is_updated_all_the_same(rig: Rig, catalog: str) -> None:
+    """Another program that writes the catalog keeps the fields that it knows."""
+    rig.put(START)
+    first = only(rig.writer.commit(REPO, [change("query-1-2")]))
+    document = json.loads(rig.files()["catalog.json"])
+    if catalog == "without our ids":
+        document["pages"] = [{k: v for k, v in entry.items() if k != "id"} for entry in document["pages"]]
+    else:
+        document["pages"] = [entry for entry in document["pages"] if entry["path"] != first.path]
+    rig.put({"catalog.json": json.dumps(document).encode()})
+    second = only(rig.writer.commit(REPO, [change("query-9-9", title="换个标题", content="新答案")]))
+    assert (second.path, second.created) == (first.path, False)
+    assert "新答案" in rig.files()[first.path].decode()
+    assert entries(rig.files())[first.path]["id"] == second.entry["id"]
+
+
 def test_a_page_that_a_person_edited_is_left_alone(rig: Rig) -> None:
     rig.put(START)
     first = only(rig.writer.commit(REPO, [change("query-1-2")]))

@@ -7,7 +7,7 @@ pack 75 MB of catalog for ten new pages.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -77,6 +77,14 @@ class GitHead:
         if found is None:
             raise KeyError(path)
         return self.repo.read(found[1]) if "/" in path else self.text(found[1])
+
+    def starts(self, paths: Sequence[str], size: int) -> Iterator[tuple[str, bytes]]:
+        """Path and first bytes of those of ``paths`` (one folder deep) that are files."""
+        files = [path for path in paths if self.kind(path) == "file"]
+        blobs = self.repo.read_many([found[1] for path in files if (found := self._entry(path))], size)
+        for path, (_, blob) in zip(files, blobs, strict=True):
+            if blob is not None:
+                yield path, blob.data
 
     def text(self, object_id: str) -> bytes:
         """An object that is asked for more than once."""

@@ -24,6 +24,8 @@ INDEX = "index.md"
 FOLDER = "qa"
 
 _PAGE_ID = re.compile(rb'"(qa-[0-9a-f]{12})"')
+_OWN_ID = re.compile(rb"""^id:[ \t]*["']?(qa-[0-9a-f]{12})\b""", re.MULTILINE)
+_START_BYTES = 2048  # the id is the first thing that we write into a page
 Kind = Literal["file", "folder", "other"]
 """``other``: a symbolic link or a submodule."""
 
@@ -43,6 +45,9 @@ class HeadView(Protocol):
 
     def read(self, path: str) -> bytes:
         """A file's bytes."""
+
+    def starts(self, paths: Sequence[str], size: int) -> Iterator[tuple[str, bytes]]:
+        """Path and first bytes of those of ``paths`` (one folder deep) that are files."""
 
     def pages(self) -> Iterator[tuple[str, bytes]]:
         """Path and bytes of every file of the whole tree that can be a visible page."""
@@ -148,8 +153,7 @@ class _Placing:
         path = change.page.path
         if not is_safe_task_id(change.task_id):
             return "任务编号含有不允许的字符，问答页面未写入。"
-        inside = path.startswith(f"{FOLDER}/") and path.count("/") == 1
-        if not inside or not paths.is_page(path):
+        if not _is_qa_page(path):
             return f"问答页面路径 {path!r} 不安全，未写入。"
         if self.head.kind(FOLDER) not in ("folder", None):
             return "知识库根目录下的 qa 不是文件夹，问答页面未写入；请由管理员处理后重试。"
@@ -165,17 +169,26 @@ class _Placing:
         self._taken.setdefault(paths.clash_key(path), set()).add(path)
 
     def _paths_of(self, page_id: str) -> list[str]:
-        """Where pages with this id are: of this batch, then of the catalog."""
+        """Where pages with this id are: of this batch, then of the repository."""
         return [path for path, owner in self._owners.items() if owner == page_id] + self._known.get(page_id, [])
 
     @cached_property
     def _known(self) -> dict[str, list[str]]:
-        """Page id → paths, as the catalog's entries below ``qa/`` have them."""
+        """Page id → paths below ``qa/``, as the catalog tells them.
+
+        Another writer's catalog need not name our ids (CONTRACT §4.6 lists no such field), nor every page: a page of
+        which it tells none is asked itself.
+        """
         found: dict[str, list[str]] = {}
+        silent = {path for paths_of_key in self._taken.values() for path in paths_of_key if _is_qa_page(path)}
         for number, path in enumerate(self.catalog.paths):
-            if path.startswith(f"{FOLDER}/") and path.count("/") == 1 and paths.is_page(path):
-                for page_id in _PAGE_ID.findall(self.catalog.raw[number]):
+            if _is_qa_page(path) and (ids := _PAGE_ID.findall(self.catalog.raw[number])):
+                silent.discard(path)
+                for page_id in ids:
                     found.setdefault(page_id.decode(), []).append(path)
+        for path, data in self.head.starts(sorted(silent), _START_BYTES):
+            if own := _OWN_ID.search(data):
+                found.setdefault(own[1].decode(), []).append(path)
         return found
 
     def _page_at(self, path: str) -> Page | None:
@@ -192,6 +205,10 @@ class _Placing:
         return path not in self.files and all(
             old.metadata.get(name) == fields.get(name) for name in ("taskId", "contentHash")
         )
+
+
+def _is_qa_page(path: str) -> bool:
+    return path.startswith(f"{FOLDER}/") and path.count("/") == 1 and paths.is_page(path)
 
 
 def _is_untouched(page: Page, page_id: str) -> bool:
