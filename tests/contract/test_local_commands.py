@@ -131,6 +131,18 @@ def files(home: Path, **names: str) -> list[str]:
     return [part for name, file in names.items() for part in (f"--{name.replace('_', '-')}", str(home / file))]
 
 
+@pytest.mark.parametrize("output", ["nowhere/c.json", "query-c1-m1.json"], ids=["no folder", "the payload"])
+def test_an_output_that_cannot_be_written_is_told_in_the_result_too(system: System, output: str) -> None:
+    file = saved(system, system.payload(1))
+    before = file.read_bytes()
+
+    prepared = kbw(system, "prepare", *files(system.home, input=file.name, context_output=output))
+
+    assert prepared.exit_code == 1
+    assert (system.result("query-c1-m1") or {})["success"] is False
+    assert file.read_bytes() == before
+
+
 def test_an_answer_that_cites_what_was_never_read_is_refused(system: System) -> None:
     home, task = system.home, saved(system, system.payload(1)).name
     kbw(system, "prepare", *files(home, input=task, context_output="c.json"))

@@ -128,7 +128,8 @@ def run(path: Path, settings: Settings) -> Answered:
     now = ports.clock.now()
     trace = read_history(folder).traceparent or sent_traceparent(opened.document)
     trace = trace or fresh_traceparent(ports.clock.token(16))
-    job = Job(payload.task_id, folder, ports, deadline=now + payload.deadline_seconds, traceparent=trace)
+    deadline = ports.clock.monotonic() + payload.deadline_seconds
+    job = Job(payload.task_id, folder, ports, deadline, traceparent=trace)
     over = _object(folder.read(RESULT) or b"")
     if not is_result_of(payload.task_id, over):  # nothing, or somebody's own file: it must not go out as our result
         folder.archive([RESULT], read_history(folder).generation)
@@ -172,13 +173,11 @@ def _runs_again(job: Job, pipeline: Pipeline, result: JsonObject, actor: str) ->
 
 def prepare(path: Path, context_output: Path, settings: Settings) -> Context:
     """Write ``context.json`` for a payload."""
-    _keep_apart(context_output, path)
     return _file_command(path, settings, context_output, _prepare)
 
 
 def fetch(path: Path, context: Path, selection: Path, evidence_output: Path, settings: Settings) -> Evidence:
     """Write ``evidence.json`` for a context and a selection, both as an agent or we wrote them."""
-    _keep_apart(evidence_output, path, context, selection)
 
     def work(opened: Opened, ports: Ports) -> Evidence:
         payload = opened.payload
@@ -191,7 +190,7 @@ def fetch(path: Path, context: Path, selection: Path, evidence_output: Path, set
             repo=ports.resolve_repo(payload),
         )
 
-    return _file_command(path, settings, evidence_output, work)
+    return _file_command(path, settings, evidence_output, work, context, selection)
 
 
 def apply(
@@ -253,19 +252,23 @@ def _prepare(opened: Opened, ports: Ports) -> Context:
     )
 
 
-def _file_command(path: Path, settings: Settings, output: Path, work: Callable[[Opened, Ports], S]) -> S:
-    """Run one stage; on failure the error result goes to ``resultFile`` and no output file is written."""
+def _file_command(path: Path, settings: Settings, output: Path, work: Callable[[Opened, Ports], S], *inputs: Path) -> S:
+    """Run one stage; on failure the error result goes to ``resultFile`` and no output file is written.
+
+    ``inputs``: what is read besides the payload.
+    """
     opened = open_payload(path, settings)
     ports = opened.shop.ports(fresh_kb=True)
     try:
+        _keep_apart(output, path, *inputs)
         artefact = work(opened, ports)
+        _write(output, strict_json.dumps(opened.shop.mask.value(artefact.document())))
     except JobError as error:
         result = result_of_failure(opened.payload.task_id, failure_of(error), {})
         body = _bytes_of(result, opened)
         with suppress(JobError):  # it must not go there: what went wrong first is what the operator has to hear
             ports.sink.deliver(opened.payload, opened.payload.task_id, body)
         raise
-    _write(output, strict_json.dumps(opened.shop.mask.value(artefact.document())))
     return artefact
 
 
