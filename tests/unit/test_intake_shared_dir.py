@@ -161,6 +161,18 @@ def test_other_json_under_a_payloads_name_is_left_alone(share: Share, document: 
     assert share.reports == []
 
 
+def test_a_payload_under_another_name_is_left_alone_but_the_log_says_so_once(
+    share: Share, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = share.put(f"payloads/{TASK}-copy.json", payload())
+
+    share.look(70.0)
+
+    assert share.jobs == set()
+    told = [record.kbw for record in caplog.records if record.message == "payload.ignored"]  # type: ignore[attr-defined]
+    assert told == [{"task_id": TASK, "path": str(path), "reason": f"a payload of this taskId is named {TASK}.json"}]
+
+
 def test_a_question_makes_a_payload_even_beside_a_field_success(share: Share) -> None:
     share.put(f"{TASK}.json", payload(success=True))
 

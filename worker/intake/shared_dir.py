@@ -131,6 +131,10 @@ class SharedDirScanner:
         sight.looked = True
         task_id = path.parent.name if path.name == PAYLOAD_NAME else path.stem
         if not _is_payload(document, task_id):
+            named = document.get("taskId") if isinstance(document, dict) else None
+            if isinstance(named, str) and _is_payload(document, named):  # or an attachment that looks like one
+                reason = f"a payload of this taskId is named {named}.json"
+                log.warning("payload.ignored", extra={"kbw": {"task_id": named, "path": str(path), "reason": reason}})
             return None
         self._remember_paths(task_id, document)
         return Found(path, task_id, content, document, sight.signature[2] / 1e9)
