@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
@@ -45,22 +45,23 @@ class Served:
 
     def client(self, token: str | None = TOKEN) -> httpx.Client:
         headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
-        return httpx.Client(base_url=f"http://{self.host}:{self.port}", headers=headers, timeout=20.0, trust_env=False)
+        return httpx.Client(base_url=f"http://{self.host}:{self.port}", headers=headers, timeout=60.0, trust_env=False)
 
     def raw(self) -> socket.socket:
-        return socket.create_connection((self.host, self.port), timeout=10.0)
+        return socket.create_connection((self.host, self.port), timeout=20.0)
 
 
 @pytest.fixture(scope="module")
 def served(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(WaysIn(server_url, tmp_path_factory.mktemp("shared")), HastyProtocol, Times(2.0, 10.0)) as running:
+    """With the times of the product: a client here waits twenty seconds, the server thirty for a body."""
+    with serving(WaysIn(server_url, tmp_path_factory.mktemp("shared")), BoundedProtocol, Times()) as running:
         yield running
 
 
-@pytest.fixture
-def patient(server_url: str, tmp_path: Path) -> Iterator[Served]:
-    """With the times of the product: a client here waits ten seconds, the server thirty for a body."""
-    with serving(WaysIn(server_url, tmp_path), BoundedProtocol, Times()) as running:
+@pytest.fixture(scope="module")
+def hasty(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """For tests of the times themselves: all others would depend on a machine that is never busy."""
+    with serving(WaysIn(server_url, tmp_path_factory.mktemp("hasty")), HastyProtocol, Times(2.0, 10.0)) as running:
         yield running
 
 
@@ -75,14 +76,14 @@ def serving(world: WaysIn, protocol: type[BoundedProtocol], times: Times) -> Ite
     thread = Thread(target=server.run, args=(stop, protocol))
     thread.start()
     try:
-        limit = time.monotonic() + 10
+        limit = time.monotonic() + 60
         while server.bound is None:
             assert time.monotonic() < limit, "the server does not listen"
             time.sleep(0.02)
         yield Served(world, *server.bound)
     finally:
         stop.set()
-        thread.join(20)
+        thread.join(60)
     assert not thread.is_alive(), "the server does not stop"
 
 
@@ -258,9 +259,9 @@ def test_a_client_that_asks_first_is_told_without_sending(served: Served) -> Non
 
 
 @pytest.mark.parametrize("token", [TOKEN, "wrong"])
-def test_a_refused_client_that_stops_within_its_body_is_told_soon(patient: Served, token: str) -> None:
+def test_a_refused_client_that_stops_within_its_body_is_told_soon(served: Served, token: str) -> None:
     chunk = b"%x\r\n" % MIB + b" " * MIB + b"\r\n"
-    with patient.raw() as sock:
+    with served.raw() as sock:
         lines = ["POST /jobs HTTP/1.1", "Host: x", f"Authorization: Bearer {token}", "Transfer-Encoding: chunked"]
         sock.sendall(head(*lines) + chunk * 19)  # too large already, and the last chunk never comes
         assert status_of(sock.recv(65_536)) == (413 if token == TOKEN else 401)
@@ -324,10 +325,10 @@ def test_redis_that_is_away_is_503_everywhere(tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         world = WaysIn(f"redis://127.0.0.1:{unused.getsockname()[1]}/0", tmp_path)
-    api = JobsApi(world.intake, world.records.views, world.refusals, world.mask)
-    for answer in (api.submit(json.dumps(payload(1)).encode(), ""), api.show("query-c1-m1"), api.listing("", "")):
-        assert answer.status == 503
-        assert json.loads(answer.body)["errorCode"] == "UNAVAILABLE"
+        api = JobsApi(world.intake, world.records.views, world.refusals, world.mask)
+        for answer in (api.submit(json.dumps(payload(1)).encode(), ""), api.show("query-c1-m1"), api.listing("", "")):
+            assert answer.status == 503
+            assert json.loads(answer.body)["errorCode"] == "UNAVAILABLE"
 
 
 # ---------------------------------------------------------------- clients that mean no good
@@ -371,8 +372,8 @@ def test_a_flood_of_headers_is_431(served: Served) -> None:
         assert status_of(answered(sock)) == 431
 
 
-def test_a_head_that_drips_in_is_cut_off_in_time(served: Served) -> None:
-    with served.raw() as sock:
+def test_a_head_that_drips_in_is_cut_off_in_time(hasty: Served) -> None:
+    with hasty.raw() as sock:
         gone = False
         for byte in b"GET /live HTTP/1.1\r\nHost: " + b"x" * 100:
             try:
@@ -384,12 +385,12 @@ def test_a_head_that_drips_in_is_cut_off_in_time(served: Served) -> None:
         assert gone
 
 
-def test_a_body_that_drips_in_is_408(served: Served) -> None:
-    with served.raw() as sock:
+def test_a_body_that_drips_in_is_408(hasty: Served) -> None:
+    with hasty.raw() as sock:
         lines = ["POST /jobs HTTP/1.1", "Host: x", f"Authorization: Bearer {TOKEN}", "Content-Length: 1000"]
         sock.sendall(head(*lines) + b"{")
         sock.settimeout(0.2)
-        raw, limit = b"", time.monotonic() + 6
+        raw, limit = b"", time.monotonic() + 60
         while not raw and time.monotonic() < limit:
             sock.sendall(b" ")
             try:
@@ -399,41 +400,49 @@ def test_a_body_that_drips_in_is_408(served: Served) -> None:
     assert status_of(raw) == 408
 
 
-def test_a_second_request_on_a_kept_connection_has_its_own_time(served: Served) -> None:
+def test_a_second_request_on_a_kept_connection_has_its_own_time(hasty: Served) -> None:
     ask = head("GET /live HTTP/1.1", "Host: x")
-    with served.raw() as sock:
+    with hasty.raw() as sock:
         for _ in range(3):
             sock.sendall(ask)
             raw = b""
             while b'{"ok": true}' not in raw:
                 raw += sock.recv(65_536)
             time.sleep(1.3)  # longer than a head may take: an idle connection is no slow one
-        sock.sendall(ask[:10])
         began = time.monotonic()
+        sock.sendall(ask[:10])
         assert answered(sock) == b""
-        assert 0.5 < time.monotonic() - began < 10
+        assert time.monotonic() - began > 0.5
 
 
-def test_a_client_that_reads_no_answer_is_let_go(served: Served) -> None:
-    with served.raw() as sock, served.client() as client:
+def test_a_client_that_reads_no_answer_is_let_go(hasty: Served) -> None:
+    with hasty.raw() as sock, hasty.client() as client:
         sock.sendall(head("GET /metrics HTTP/1.1", "Host: x") * 100)
-        limit = time.monotonic() + HastyProtocol.request_s + 1.5
+        assert client.get("/live").status_code == 200  # so the others have come, too
+        limit = time.monotonic() + HastyProtocol.request_s + 2.0
         while time.monotonic() < limit:
             assert client.get("/live").status_code == 200, "others are served meanwhile"
             time.sleep(0.2)
         assert len(answered(sock)) < 100 * len(METRICS)
 
 
-def test_many_idle_connections_do_not_keep_others_out_for_long(served: Served) -> None:
-    idle = [served.raw() for _ in range(40)]
+def test_many_idle_connections_do_not_keep_others_out_for_long(hasty: Served) -> None:
+    idle = [hasty.raw() for _ in range(40)]
     try:
-        time.sleep(1.5)  # the time for a head is over: they are gone
-        with served.client() as client:
-            assert client.get("/live").status_code == 200
+        time.sleep(1.5)  # the time for a head is over: they are gone, or soon will be
+        limit = time.monotonic() + 60
+        while not is_served(hasty):
+            assert time.monotonic() < limit
         assert [answered(sock) for sock in idle] == [b""] * 40
     finally:
         for sock in idle:
             sock.close()
+
+
+def is_served(by: Served) -> bool:
+    with by.client() as client, suppress(httpx.TransportError):
+        return client.get("/live").status_code == 200
+    return False
 
 
 def test_a_client_that_hangs_up_within_its_body_records_nothing(served: Served, number: str) -> None:
@@ -471,12 +480,12 @@ def test_a_taken_port_is_tried_again(served: Served) -> None:
         thread.start()
         time.sleep(0.4)
         assert server.bound is None
-    limit = time.monotonic() + 5
+    limit = time.monotonic() + 60
     while server.bound is None:
         assert time.monotonic() < limit
         time.sleep(0.02)
     stop.set()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
 
 
