@@ -40,8 +40,8 @@ class WaysIn:
 
     def __post_init__(self) -> None:
         policy = StorePolicy(prefix=self.prefix, queues=QUEUES)
-        self.records: JobRecords = open_job_records(self.url, policy, lambda: secrets.token_hex(8), timeout_s=3.0)
-        self.streams = JobStreams(self.url, self.prefix, timeout_s=3.0)
+        self.records: JobRecords = open_job_records(self.url, policy, lambda: secrets.token_hex(8), timeout_s=30.0)
+        self.streams = JobStreams(self.url, self.prefix, timeout_s=30.0)
         self.mask = SecretMask([SECRET])
         self.roots = AllowedRoots(self.shared)
         self.folders = FolderStore(self.shared, self.mask)
