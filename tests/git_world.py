@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from tasks.ports import RepoRef
@@ -31,19 +32,43 @@ def child_commit(repo: BareRepo, parent: str, name: str = "new.md", text: bytes 
     return repo.write_commit(tree, [parent], "kbw: 1 QA page(s)\n\nTask-Id: query-1-2\n", AUTHOR)
 
 
-def descriptors() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+def pipes() -> set[str]:
+    """The pipes this process has open: sockets of servers that other tests left come and go by themselves."""
+    return {end for end in map(_target, Path("/proc/self/fd").iterdir()) if end.startswith("pipe:")}
+
+
+def _target(descriptor: Path) -> str:
+    try:
+        return str(descriptor.readlink())
+    except OSError:
+        return ""
 
 
 def processes_below(pid: int) -> list[Path]:
     found = []
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in children.read_text().split():
-            found += [Path(f"/proc/{child}"), *processes_below(int(child))]
+    with suppress(OSError):  # it ended meanwhile, or a thread of it did
+        for thread in list(Path(f"/proc/{pid}/task").iterdir()):
+            with suppress(OSError):
+                for child in (thread / "children").read_text().split():
+                    found += [Path(f"/proc/{child}"), *processes_below(int(child))]
     return found
+
+
+def command_of(process: Path) -> str:
+    """Its command line; "" when it is gone."""
+    try:
+        return (process / "cmdline").read_text()
+    except OSError:
+        return ""
 
 
 def zombies() -> set[Path]:
     """Children that ended and that nobody asked how. Other tests may have left some: compare with those before."""
-    below = processes_below(os.getpid())
-    return {process for process in below if (process / "stat").read_text().rpartition(")")[2].split()[0] == "Z"}
+    return {process for process in processes_below(os.getpid()) if _state(process) == "Z"}
+
+
+def _state(process: Path) -> str:
+    try:
+        return (process / "stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""

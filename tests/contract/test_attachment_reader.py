@@ -266,7 +266,7 @@ class TestFilesFromOutside:
         before, children = open_descriptors(), set(processes_below(os.getpid()))
         for _ in range(5):
             assert read_one(reader, attached("a.txt")).preview_available
-        assert open_descriptors() == before
+        assert open_descriptors() <= before, "what other tests left may close meanwhile"
         assert set(processes_below(os.getpid())) <= children
 
 
@@ -350,7 +350,7 @@ print(is_cut, call.connect_ex(("127.0.0.1", int(sys.argv[2]))))
 def test_a_child_reaches_nobody_not_even_this_machine() -> None:
     with socket.create_server(("127.0.0.1", 0)) as here:
         command = [sys.executable, "-I", "-c", _TRY_A_CALL, child_main.__file__, str(here.getsockname()[1])]
-        told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.split()
+        told = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout.split()
     if told[0] == "False":
         pytest.skip("this system lets no process give up its network")
     assert told[1] != "0"

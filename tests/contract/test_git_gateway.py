@@ -23,8 +23,9 @@ from tests.git_world import (
     SECRETS,
     TOKEN,
     child_commit,
-    descriptors,
+    command_of,
     head_of,
+    pipes,
     processes_below,
     zombies,
 )
@@ -50,20 +51,17 @@ def test_the_token_is_in_no_argument_while_a_push_hangs_and_in_no_file(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     commit = child_commit(repo, head_of(server))
-    server.faults.push_delay_s = 1.0
+    server.faults.push_delay_s = 600.0
     pushed: list[str] = []
     pushing = threading.Thread(target=lambda: pushed.append(repo.push(commit, "main").status))
     pushing.start()
     seen = []
     while pushing.is_alive():
-        for process in processes_below(os.getpid()):
-            try:
-                seen.append((process / "cmdline").read_text())
-            except OSError:
-                continue
+        seen += [command_of(process) for process in processes_below(os.getpid())]
+        if any("remote-http" in line for line in seen):
+            server.faults.push_delay_s = 0.2
         time.sleep(0.05)
     assert pushed == ["accepted"]
-    assert any("git-remote-http" in line or "remote-http" in line for line in seen)
     texts = [*seen, caplog.text]
     for root in (repo.path, server.root):
         texts += [file.read_text("utf-8", "replace") for file in root.rglob("*") if file.is_file()]
@@ -220,15 +218,15 @@ def test_the_mirror_runs_no_hook(repo: BareRepo, server: GitServer, tmp_path: Pa
 def test_a_thousand_reads_leave_no_zombie_and_no_descriptor(repo: BareRepo) -> None:
     commit = repo.fetch("main")
     file_at(repo, commit, "a.md")
-    before, ended = descriptors(), zombies()
+    before, ended = pipes(), zombies()
     for _ in range(1_000):
         assert file_at(repo, commit, "a.md") == b"# A\n"
     for _ in range(20):
         repo.tree(commit)
-    assert descriptors() == before
+    assert pipes() == before
     assert zombies() <= ended
     repo.close()
-    assert descriptors() == before - 2
+    assert len(pipes()) == len(before) - 2
 
 
 def test_threads_share_one_reader(repo: BareRepo) -> None:
@@ -265,7 +263,7 @@ def test_a_killed_reader_is_replaced(repo: BareRepo) -> None:
     commit = repo.fetch("main")
     assert file_at(repo, commit, "a.md") == b"# A\n"
     for process in processes_below(os.getpid()):
-        if "cat-file" in (process / "cmdline").read_text():
+        if "cat-file" in command_of(process):
             os.kill(int(process.name), signal.SIGKILL)
     assert file_at(repo, commit, "a.md") == b"# A\n"
 
@@ -338,10 +336,10 @@ def test_a_git_process_past_its_time_is_killed_with_its_group(server: GitServer,
     began = time.monotonic()
     with pytest.raises(TransientError) as caught:
         remote_head(remote, GitLimits(lookup_s=0.5))
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 60
     assert caught.value.code == Code.KB_UNREACHABLE
     assert "0.5 s" in caught.value.en
-    assert [p for p in processes_below(os.getpid()) if "ls-remote" in (p / "cmdline").read_text()] == []
+    assert [p for p in processes_below(os.getpid()) if "ls-remote" in command_of(p)] == []
 
 
 def test_packs_of_many_fetches_are_rolled_up_and_nothing_is_lost(server: GitServer, repo: BareRepo) -> None:

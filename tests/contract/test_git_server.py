@@ -28,7 +28,7 @@ def git(*args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]
     environment = {"PATH": os.defpath, "HOME": "/nonexistent", "GIT_TERMINAL_PROMPT": "0", "GIT_CONFIG_NOSYSTEM": "1"}
     identity = ["-c", "user.name=t", "-c", "user.email=t@x"]
     return subprocess.run(
-        ["git", *identity, *args], cwd=cwd, env=environment, capture_output=True, text=True, timeout=60
+        ["git", *identity, *args], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
     )
 
 
@@ -38,7 +38,7 @@ def address(server: GitServer, name: str = "kb") -> str:
 
 def ask(server: GitServer, path: str, body: bytes | Iterator[bytes] | None = None, **headers: str) -> tuple[int, bytes]:
     key = base64.b64encode(f"{server.user}:{server.token}".encode()).decode()
-    connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=20)
+    connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=60)
     sent = {"Authorization": f"Basic {key}", **{name.replace("_", "-"): value for name, value in headers.items()}}
     connection.request(
         "POST" if body is not None else "GET", path, body, sent, encode_chunked=not isinstance(body, bytes)
