@@ -9,8 +9,10 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-# the machine is noisy: how long an example takes says nothing
-hypothesis.settings.register_profile("kbw", deadline=None)
+# the machine is noisy: how long an example takes says nothing. Each run tries the same examples, so that a red run can
+# be repeated; --hypothesis-profile=explore tries others
+hypothesis.settings.register_profile("explore", deadline=None)
+hypothesis.settings.register_profile("kbw", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("kbw")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
