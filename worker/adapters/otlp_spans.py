@@ -117,7 +117,7 @@ class OtlpSpans:
         with self._lock:
             opened, self._opened = self._opened, None
         if opened is not None:
-            sender = threading.Thread(target=opened[0].shutdown, daemon=True)
+            sender = threading.Thread(target=opened[0].shutdown, name="last-spans", daemon=True)
             sender.start()
             sender.join(CLOSE_S)
 
