@@ -104,7 +104,7 @@ def take(fleet: Fleet, pipeline: Pipeline, step: Step, task_id: str) -> tuple[Cl
         fleet.jobs.park(claim, delay, error.code, error.en, counted=False)
         log.warning("park", extra=_fields(task_id, step.name, code=error.code, reason=error.en))
         return None
-    deadline = fleet.ports.clock.now() + claim.deadline - claim.claimed_at  # this host's clock may be hours off
+    deadline = fleet.ports.clock.monotonic() + claim.deadline - claim.claimed_at  # this host's clock may be hours off
     job = Job(task_id, folder, fleet.ports, deadline, claim.generation, traceparent=claim.traceparent)
     if step is pipeline.last:
         record = fleet.views.get(task_id)

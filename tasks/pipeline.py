@@ -150,7 +150,7 @@ def _run_with_retries(step: Step, job: Job, max_attempts: int) -> None:
     clock = job.ports.clock
     ends_job = step.writes is None
     for number in range(1, max_attempts + 1):
-        if clock.now() >= job.deadline and not (ends_job or step.batched):
+        if clock.monotonic() >= job.deadline and not (ends_job or step.batched):
             raise TransientError(Code.DEADLINE, en="the job's deadline has passed", zh="处理超过了时限，请稍后重试")
         started = clock.monotonic()
         begin_span(job, step.name)
@@ -158,7 +158,7 @@ def _run_with_retries(step: Step, job: Job, max_attempts: int) -> None:
             perform(step, [job])
         except TransientError as error:
             delay = delay_before_retry(error, number, chance(clock))
-            if number == max_attempts or clock.now() + delay > job.deadline:
+            if number == max_attempts or clock.monotonic() + delay > job.deadline:
                 raise
             note(job, None, "park", stage=step.name, code=error.code, reason=error.en, attempt=number)
             clock.sleep(delay)

@@ -41,14 +41,15 @@ class FakeModel:
 
 
 class StillClock:
-    """A clock that moves only when told to; chance is a counter."""
+    """A clock that moves only when told to; chance is a counter. ``step``: how far somebody has set its wall time."""
 
     def __init__(self, now: float = 1_800_000_000.0) -> None:
         self.time = now
+        self.step = 0.0
         self._tokens = 0
 
     def now(self) -> float:
-        return self.time
+        return self.time + self.step
 
     def monotonic(self) -> float:
         return self.time

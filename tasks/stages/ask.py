@@ -86,7 +86,7 @@ class _Turn(Generic[R]):
 
 @dataclass(frozen=True)
 class Asker:
-    """One stage of one job at the model. ``deadline`` in seconds since the epoch; ``timeout_s`` for one call.
+    """One stage of one job at the model. ``deadline`` by the clock's monotonic time; ``timeout_s`` for one call.
 
     ``generation`` counts replays. ``guard`` is asked before each call and raises once the right to work is lost.
     """
@@ -198,7 +198,7 @@ class Asker:
         return f"kbw-{key}" if key.lower().startswith(_RESERVED) else key
 
     def _seconds_left(self) -> float:
-        return self.deadline - self.clock.now()
+        return self.deadline - self.clock.monotonic()
 
     def _next_number(self) -> int:
         """One more than any call of this stage that left a trace. An empty reply leaves only its journal line."""

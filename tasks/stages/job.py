@@ -60,10 +60,11 @@ def _no_guard() -> None:
 class Job:
     """One job at work.
 
-    ``deadline`` is in seconds since the epoch. ``guard`` raises ``FencedError`` once the right to work on the job is
-    lost, and is asked before every effect. ``failure`` is set when the job goes to publish without an outcome.
-    ``result_file`` is what the record knows of it, should the payload be lost; ``more_result_files`` were named by
-    repeats of the payload: the same bytes go there too. ``accepted``: when, in seconds since the epoch, if it is known.
+    ``deadline`` is by the clock's monotonic time: a host's clock may be set at any moment. ``guard`` raises
+    ``FencedError`` once the right to work on the job is lost, and is asked before every effect. ``failure`` is set when
+    the job goes to publish without an outcome. ``result_file`` is what the record knows of it, should the payload be
+    lost; ``more_result_files`` were named by repeats of the payload: the same bytes go there too. ``accepted``: when,
+    in seconds since the epoch, if it is known.
     """
 
     task_id: str
@@ -171,7 +172,7 @@ class Job:
     @property
     def seconds_left(self) -> float:
         """Until the deadline; not below 0."""
-        return max(0.0, self.deadline - self.ports.clock.now())
+        return max(0.0, self.deadline - self.ports.clock.monotonic())
 
     def holds(self, name: str) -> bool:
         """Whether a valid artefact is there: then its stage is passed over."""

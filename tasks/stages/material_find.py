@@ -141,7 +141,7 @@ def _asked(
         desk.noted(name, NOT_MOUNTED)
         return NOT_MOUNTED, Found(Status.UNAVAILABLE)
     ask.guard()
-    timeout = min(desk.rules.timeout_s, max(0.1, ask.deadline - ask.clock.now()))
+    timeout = min(desk.rules.timeout_s, max(0.1, ask.deadline - ask.clock.monotonic()))
     found = source.find(kb_id, question, timeout=timeout)
     if found.status is Status.HIT and not any(hit.content.strip() for hit in found.hits):
         found = Found(Status.ZERO_HIT)

@@ -7,6 +7,7 @@ from collections import deque
 
 import pytest
 
+from tasks.base import take
 from tasks.errors import Code, PermanentError, StoreUnavailableError, TransientError
 from tasks.ports import Claim
 from tasks.query import query
@@ -234,6 +235,18 @@ def test_a_host_whose_clock_is_hours_off_keeps_a_jobs_time(ahead_s: float) -> No
 
     assert world.result(TASK)["success"]
     assert world.result("query-c2-m2")["errorCode"] == "DEADLINE"
+
+
+@pytest.mark.parametrize("step", [86_400.0, -86_400.0])
+def test_a_hosts_clock_that_is_set_in_mid_stage_keeps_a_jobs_time(step: float) -> None:
+    clock = StillClock()
+    clock.step = 3_600.0
+    world = World(clock=clock, records=FakeJobRecords(now=clock.monotonic))
+    world.accept(payload())
+    taken = take(world.fleet, query, query.first, TASK)
+    assert taken is not None
+    clock.step += step
+    assert taken[1].seconds_left == 900.0
 
 
 def test_a_disk_that_is_full_keeps_the_job() -> None:

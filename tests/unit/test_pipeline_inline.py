@@ -169,7 +169,7 @@ def test_the_guard_is_asked_before_each_artefact() -> None:
     def fenced() -> None:
         raise FencedError
 
-    job = Job(TASK, folder, world.ports, deadline=world.clock.now() + 60, guard=fenced)
+    job = Job(TASK, folder, world.ports, deadline=world.clock.monotonic() + 60, guard=fenced)
     with pytest.raises(FencedError):
         run_inline(query, job, max_attempts=1)
     assert set(folder.files) == {"payload.json", "events.jsonl"}

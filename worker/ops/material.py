@@ -69,7 +69,7 @@ def result_of(request: JsonObject, settings: Settings) -> dict[str, Any]:
         folder = shop.folders.open(str(payload["taskId"]))
         folder.write(PAYLOAD, strict_json.dumps(shop.mask.value(payload)))
         ports = shop.ports(fresh_kb=False)
-        job = Job(str(payload["taskId"]), folder, ports, deadline=ports.clock.now() + DEADLINE_S)
+        job = Job(str(payload["taskId"]), folder, ports, deadline=ports.clock.monotonic() + DEADLINE_S)
         run_inline(material, job, max_attempts=settings.job.max_attempts)
         return _read_result(Path(folder.path) / RESULT)
 

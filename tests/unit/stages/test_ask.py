@@ -37,7 +37,7 @@ class World:
         self.nonces: list[str] = []
         settings: dict[str, Any] = {"stage": "select", "task_id": "query-1-2", "question": "问", "timeout_s": 300.0}
         self.ask = Asker(
-            **(settings | {"deadline": self.clock.now() + 900} | more),
+            **(settings | {"deadline": self.clock.monotonic() + 900} | more),
             model=self.model,
             folder=self.folder,
             clock=self.clock,
@@ -192,9 +192,17 @@ def test_session_keys(settings: dict[str, Any], sessions: list[str]) -> None:
 
 def test_a_call_never_outlives_the_deadline() -> None:
     world = World(completion(GOOD), timeout_s=300.0)
-    object.__setattr__(world.ask, "deadline", world.clock.now() + 42)
+    object.__setattr__(world.ask, "deadline", world.clock.monotonic() + 42)
     world.inquire()
     assert world.model.calls[0].timeout == 42
+
+
+@pytest.mark.parametrize("step", [86_400.0, -86_400.0])
+def test_a_clock_that_is_set_takes_and_gives_no_time(step: float) -> None:
+    world = World(completion(GOOD), timeout_s=2_000.0)
+    world.clock.step = step
+    world.inquire()
+    assert world.model.calls[0].timeout == 900
 
 
 def test_no_call_is_made_when_no_time_is_left() -> None:
