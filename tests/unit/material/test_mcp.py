@@ -20,6 +20,9 @@ HIT = {
     "chunk_metadata": {"answers": ["卡片原文", "另一份"]},
 }
 BASES = json.dumps({"success": True, "data": [{"id": "7f0c", "name": KB}]})
+SHARED = json.dumps(
+    {"success": True, "data": [{"knowledge_base": {"id": "91ab", "name": "别组的库"}, "share_id": "s1"}]}
+)
 FAILED = ToolFault(Status.BAD_RESPONSE, "the tool failed")
 
 
@@ -39,8 +42,10 @@ class Tools:
         return answer
 
 
-def searched(search: str | Exception, probe: str | Exception = BASES, kb: str = KB) -> tuple[Any, Tools]:
-    tools = Tools(hybrid_search=search, list_knowledge_bases=probe)
+def searched(
+    search: str | Exception, probe: str | Exception = BASES, kb: str = KB, shared: str | Exception = FAILED
+) -> tuple[Any, Tools]:
+    tools = Tools(hybrid_search=search, list_knowledge_bases=probe, list_shared_knowledge_bases=shared)
     return WeknoraMcp(tools, StillClock()).find(kb, ASKED, timeout=5.0), tools
 
 
@@ -85,7 +90,23 @@ def test_a_failure_is_told_apart_by_one_probe(
 ) -> None:
     found, tools = searched(failure, probe, kb)
     assert found.status is status
-    assert [tool for tool, _ in tools.called] == ["hybrid_search", "list_knowledge_bases"]
+    more = ["list_shared_knowledge_bases"] if status is Status.KB_NOT_FOUND else []
+    assert [tool for tool, _ in tools.called] == ["hybrid_search", "list_knowledge_bases", *more]
+
+
+@pytest.mark.parametrize(
+    ("kb", "shared", "status"),
+    [
+        ("别组的库", SHARED, Status.UNAVAILABLE),
+        ("没有的库", SHARED, Status.KB_NOT_FOUND),
+        ("别组的库", FAILED, Status.KB_NOT_FOUND),  # a server without that tool, or a key that may not list
+        ("别组的库", WeknoraFault(Status.UNAVAILABLE, "MCP error -32602"), Status.KB_NOT_FOUND),
+        ("别组的库", WeknoraFault(Status.TIMEOUT, "no answer"), Status.TIMEOUT),
+    ],
+)
+def test_a_base_that_others_share_is_there_too(kb: str, shared: str | Exception, status: Status) -> None:
+    """A search finds shared bases by name: one that failed must not turn the feature off."""
+    assert searched(FAILED, BASES, kb, shared)[0].status is status
 
 
 @pytest.mark.parametrize("status", [Status.TIMEOUT, Status.UNAUTHORIZED, Status.MISCONFIGURED])

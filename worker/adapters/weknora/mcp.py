@@ -13,7 +13,7 @@ from tasks.knowledge.found import Found, Status
 from tasks.ports import Clock
 from worker.adapters.weknora.results import Answers, ToolFault, WeknoraFault, found_in, is_success
 
-SEARCH, PROBE = "hybrid_search", "list_knowledge_bases"
+SEARCH, PROBE, PROBE_SHARED = "hybrid_search", "list_knowledge_bases", "list_shared_knowledge_bases"
 
 
 class ToolCalls(Protocol):
@@ -63,15 +63,28 @@ class WeknoraMcp:
 
     def _probed(self, kb_id: str, timeout: float) -> Found:
         """Why the search failed: the server behind is down, it has no such base, or it cannot search."""
+        until = self._clock.monotonic() + timeout
         try:
-            document = _object(self._session.call(PROBE, {}, timeout=timeout))
+            is_there = self._lists(PROBE, kb_id, timeout) or self._shares(kb_id, until)
         except ToolFault:
             return Found(Status.UNAVAILABLE, detail=f"{SEARCH} failed and so did {PROBE}")
         except WeknoraFault as fault:
             return Found(fault.status, detail=fault.detail)
-        if kb_id.casefold() not in _names(document):
+        if not is_there:
             return Found(Status.KB_NOT_FOUND, detail=f"no knowledge base {kb_id!r}")
         return Found(Status.UNAVAILABLE, detail=f"{SEARCH} failed although the base is there")
+
+    def _lists(self, tool: str, kb_id: str, timeout: float) -> bool:
+        return kb_id.casefold() in _names(_object(self._session.call(tool, {}, timeout=timeout)))
+
+    def _shares(self, kb_id: str, until: float) -> bool:
+        """Whether others share such a base with us: a search finds those too. Older servers have no tool to ask."""
+        try:
+            return self._lists(PROBE_SHARED, kb_id, max(0.05, until - self._clock.monotonic()))
+        except WeknoraFault as fault:
+            if fault.status is Status.TIMEOUT:
+                raise
+            return False
 
 
 def _object(text: str) -> dict[str, Any]:
