@@ -28,6 +28,7 @@ MAX_REPLY_BYTES = 8 * 1024 * 1024
 _SHORTEST_S = 0.001
 _KEEPALIVE_S = 30.0
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")  # RFC 4291: all that is given out; elsewhere lie old private ranges
 
 FaultKind = Literal["NOT_ALLOWED", "BAD_REQUEST", "UNREACHABLE", "TIMEOUT", "BAD_REPLY"]
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -95,6 +96,8 @@ def is_public(address: Address) -> bool:
             inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if inner is not None:
             return is_public(inner)
+        if address not in _GLOBAL_UNICAST:
+            return False
     return address.is_global and not address.is_multicast
 
 

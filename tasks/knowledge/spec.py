@@ -57,7 +57,7 @@ class VdbParams(_Part):
 
     index_name: StrictStr = Field(min_length=1, max_length=255, description="collection or table")
     top_k: StrictInt = Field(ge=1, le=1000, description="how many records at most")
-    threshold: float = Field(ge=0.0, le=1.0, strict=False, description="least cosine similarity of a hit")
+    threshold: StrictFloat = Field(ge=0.0, le=1.0, description="least cosine similarity of a hit")
     embedding_model: str | None = Field(
         default=None, description="model that made the index; `offline`: the encoder that needs no service"
     )

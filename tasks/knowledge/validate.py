@@ -44,7 +44,7 @@ _PARTS: dict[str, type[BaseModel]] = {
 }
 
 
-_CONFIG = {"endpoint": "{{env.X}}", "method": "POST", "timeout": 15}
+_CONFIG = {"endpoint": "https://unnamed.invalid", "method": "POST", "timeout": 15}
 _INJECTION = {"target_variable": "context_knowledge"}
 _PLACEHOLDERS = {
     **_CONFIG,

@@ -70,7 +70,13 @@ def test_usual_forms_are_read_without_a_description(answer: Any, expected: list[
         assert contents(ask(there.url)) == expected
 
 
-@pytest.mark.parametrize("answer", [{"records": []}, {"data": None}, [], None, "", {"answer": " "}, {"data": []}])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"records": []}, {"data": None}, [], None, "", {"answer": " "}, {"data": []},
+        {"code": "00000", "msg": "ok", "data": []}, {"code": "SUCCESS", "message": "", "status": "ok", "data": []},
+    ],
+)  # fmt: skip
 def test_nothing_found_is_no_fault(answer: Any) -> None:
     with service(said(answer)) as there:
         assert ask(there.url).status == Status.ZERO_HIT
@@ -256,6 +262,9 @@ def test_nobody_there_is_unavailable() -> None:
         said({"code": 500, "message": "boom", "data": None}),
         said({"code": 500, "msg": "boom", "data": None}),
         said({"errcode": 40001, "errmsg": "boom", "data": None}),
+        said({"code": "500", "message": "boom", "data": []}),
+        said({"error_code": 1002, "error_msg": "boom", "records": []}),
+        said({"status": "error", "results": []}),
         said({"unheard": "of"}),
         said({"records": [{"nothing": 1}]}),
         said({"records": [7]}),
@@ -330,7 +339,7 @@ def test_without_tls_only_a_listed_host_is_called(allowed: tuple[str, ...]) -> N
 @pytest.mark.parametrize(
     "address",
     ["127.0.0.1", "10.0.0.8", "169.254.169.254", "192.168.1.1", "::1", "fd00::1", "fe80::1%eth0", "0.0.0.0",
-     "::ffff:10.0.0.1", "64:ff9b::7f00:1", "100.64.0.1"],
+     "::ffff:10.0.0.1", "64:ff9b::7f00:1", "64:ff9b:1::1", "fec0::1", "::127.0.0.1", "100.64.0.1"],
 )  # fmt: skip
 def test_a_public_name_that_leads_inside_is_not_called(address: str) -> None:
     found = ask("https://kb.example.com/x", allowed=AllowedHosts(), resolve=lambda *_: [address], retry=0)

@@ -397,6 +397,7 @@ def test_a_served_model_in_trouble_is_a_status(answer: Said, status: Status) -> 
     outbound.close()
 
     assert fault.value.status == status
+    assert "config." not in fault.value.detail, "its key and model are not set there"
 
 
 def test_a_question_finds_its_record_by_meaning_over_a_served_model(tmp_path: Path) -> None:

@@ -165,6 +165,13 @@ def test_all_faults_of_a_source_are_told_at_once() -> None:
     assert any("vdb_params" in finding.message for finding in checked(text).errors)
 
 
+@pytest.mark.parametrize("field", ["endpoint", "method", "timeout"])
+def test_what_stands_in_for_a_missing_field_is_not_judged(field: str) -> None:
+    text = "\n".join(line for line in SEED_SAMPLE.splitlines() if f"{field}:" not in line)
+
+    assert [finding.code for finding in checked(text).findings] == ["MISSING_FIELD"]
+
+
 def test_a_wrong_value_hides_no_other_fault_and_is_told_once() -> None:
     text = SEED_SAMPLE.replace('"context_knowledge"', '"no name"').replace("timeout: 15", "timeout: 5")
     text = text.replace("Bearer {{env.KB_SERVICE_TOKEN}}", "Bearer sk-1")
@@ -182,7 +189,8 @@ def test_a_store_needs_its_parameters(field: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "fine"), [("0", True), ("1", True), ("1.01", False), ("-0.1", False), (".nan", False)]
+    ("value", "fine"),
+    [("0", True), ("1", True), ("1.01", False), ("-0.1", False), (".nan", False), ("true", False), ("'0.5'", False)],
 )
 def test_a_threshold_lies_between_0_and_1(value: str, fine: bool) -> None:
     assert bool(checked(VECTORS.replace("0.85", value)).errors) is not fine

@@ -22,7 +22,8 @@ _RECORDS = ("records", "results", "hits", "items", "chunks", "documents", "passa
 _TEXTS = ("content", "text", "answer", "knowledge", "context", "passage", "body", "page_content", "snippet", "summary")
 _TITLES = ("title", "name", "document_name", "source_name")
 _SCORES = ("score", "similarity", "relevance_score")
-_MESSAGES = {"message", "msg", "errmsg"}
+_CODES = ("code", "errcode", "error_code")
+_MESSAGES = {"message", "msg", "errmsg", "error_msg", "error_message"}
 _URLS = ("url", "link", "uri", "source_url")
 
 Body = dict[str, object]
@@ -204,9 +205,17 @@ def _refuse_told_errors(answer: object) -> None:
     if not isinstance(answer, Mapping):
         return
     told = answer.get("success") is False or bool(answer.get("error")) or bool(answer.get("errors"))
-    code = answer.get("code", answer.get("errcode"))
-    if told or (isinstance(code, int) and code not in (0, 200) and _MESSAGES & answer.keys()):
+    told = told or answer.get("status") in ("error", "fail", "failed")
+    coded = any(_is_fault(answer.get(name)) for name in _CODES)
+    if told or (coded and _MESSAGES & answer.keys()):
         raise SearchFault(Status.BAD_RESPONSE, "the service reports an error in a successful answer")
+
+
+def _is_fault(code: object) -> bool:
+    """A number, also one written as a text, that does not mean success."""
+    if isinstance(code, str) and len(code) < 10 and code.lstrip("-").isdecimal():
+        code = int(code)
+    return isinstance(code, int) and code not in (0, 200)
 
 
 def _record_hit(record: object, content: str, title: str, score: str, kind: ScoreKind = "unknown") -> Hit:

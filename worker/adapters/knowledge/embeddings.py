@@ -52,6 +52,7 @@ class ServedEmbeddings:
             missing = fault.status == Status.KB_NOT_FOUND
             told = f"the embeddings service knows no model {self.model} or path" if missing else fault.detail
             status = Status.MISCONFIGURED if missing else fault.status
+            told = told.replace("config.headers", "KBW_EMBEDDING_API_KEY").replace("config.request", "embedding_model")
             raise SearchFault(status, f"embeddings: {told}", again=fault.again, wait_s=fault.wait_s)
         return _vector_in(reply.body)
 
