@@ -259,8 +259,10 @@ class WeknoraServer:
         task, counts = self.tasks[task_id], Counter[str]()
         with self._lock:
             task["status"] = "processing"
-            if task["import_mode"] == "replace" and not dry_run:
+            replaces = task["import_mode"] == "replace"
+            if replaces and not dry_run:
                 base.entries.clear()
+            owners = {} if replaces else _owners(base.entries)
         for index, entry in enumerate(entries):
             if self._closing.wait(self.traps.entry_s):
                 return
@@ -273,12 +275,19 @@ class WeknoraServer:
                 if problem:
                     counts["failed_count"] += 1
                     task["failed_entries"].append({"index": index, "reason": problem, "failure_type": "validation"})
-                elif dry_run:
-                    task["success_entries"].append({"index": index, "standard_question": entry["standard_question"]})
                 else:
-                    stored = self._store(base, entry, replace_same=not self.traps.duplicate_on_repeat)
-                    counts[stored] += 1
-                    counts["success_count"] += 1
+                    kept, removed = _without_conflicts(entry, owners)
+                    if removed:
+                        partly = {
+                            "index": index,
+                            "reason": f"部分成功：{removed}条相似问被移除",
+                            "is_partial_failure": True,
+                        }
+                        task["failed_entries"].append(partly)
+                    if not dry_run:
+                        stored = self._store(base, kept, replace_same=not self.traps.duplicate_on_repeat)
+                        counts[stored] += 1
+                        counts["success_count"] += 1
                     task["success_entries"].append({"index": index, "standard_question": entry["standard_question"]})
                 task["processed"] = index + 1
                 task["progress"] = round(100 * (index + 1) / len(entries))
@@ -347,6 +356,21 @@ def _app_error(code: int, message: str) -> dict[str, Any]:
 
 def _listed(base: Base) -> dict[str, Any]:
     return {"id": base.id, "name": base.name, "type": base.kind, "chunk_count": len(base.entries)}
+
+
+def _owners(entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The standard question that each question of a base leads to."""
+    return {
+        q: one["standard_question"] for one in entries for q in (one["standard_question"], *one["similar_questions"])
+    }
+
+
+def _without_conflicts(entry: Mapping[str, Any], owners: Mapping[str, str]) -> tuple[dict[str, Any], int]:
+    """The entry without similar questions that lead elsewhere already, or are its own, and how many those were."""
+    own = entry["standard_question"]
+    similar = entry.get("similar_questions") or []
+    kept = [question for question in similar if question != own and owners.get(question, own) == own]
+    return {**entry, "similar_questions": kept}, len(similar) - len(kept)
 
 
 def _entry_problem(entry: Mapping[str, Any]) -> str:

@@ -96,6 +96,8 @@ def _own_problems(card: FaqCard) -> list[str]:
         found.append("answer_strategy must be all or random")
     if set(map(plain, card.negative)) & set(map(plain, (card.question, *card.similar))):
         found.append("a negative question is also one of its questions")
+    if card.question in card.similar:
+        found.append("a similar question is its standard question again")
     return found
 
 
@@ -103,6 +105,18 @@ def not_there(entries: Iterable[Mapping[str, Any]], existing: Iterable[Mapping[s
     """Entries whose standard question the base does not have."""
     known = {plain(str(entry.get("standard_question"))) for entry in existing}
     return [entry for entry in entries if plain(str(entry["standard_question"])) not in known]
+
+
+def content_of(entry: Mapping[str, Any]) -> tuple[str, tuple[str, ...], frozenset[str]]:
+    """What an entry says, whatever a server puts beside it: its question, its answers, its other questions."""
+    answers = tuple(map(str, entry.get("answers") or ()))
+    return plain(str(entry.get("standard_question"))), answers, _other_questions(entry)
+
+
+def _other_questions(entry: Mapping[str, Any]) -> frozenset[str]:
+    """Similar and negative questions; a ``-`` before the latter."""
+    similar, negative = entry.get("similar_questions") or (), entry.get("negative_questions") or ()
+    return frozenset(plain(str(one)) for one in similar) | frozenset(f"-{plain(str(one))}" for one in negative)
 
 
 def batches_of(entries: Sequence[Mapping[str, Any]], kb: str, mode: Mode, size: int = MAX_BATCH) -> list[Batch]:
@@ -126,22 +140,28 @@ class Presence:
     missing: tuple[str, ...]
     twice: tuple[str, ...]
     changed: tuple[str, ...]
+    partly: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
-        """Every card once, with its answers."""
-        return not (self.missing or self.twice or self.changed)
+        """Every card once, with its answers and all its questions."""
+        return not (self.missing or self.twice or self.changed or self.partly)
 
 
 def presence(entries: Sequence[Mapping[str, Any]], existing: Sequence[Mapping[str, Any]]) -> Presence:
-    """Which cards are missing, there twice, or there with other answers."""
+    """Which cards are missing, there twice, there with other answers, or there without some of their questions.
+
+    A server takes a card in part when a question of it leads to another entry, and says so only once (trap 5).
+    """
     counts = Counter(plain(str(entry.get("standard_question"))) for entry in existing)
-    answers = {plain(str(entry.get("standard_question"))): list(entry.get("answers") or []) for entry in existing}
+    there = {plain(str(entry.get("standard_question"))): entry for entry in existing}
     named = [(str(entry["standard_question"]), plain(str(entry["standard_question"])), entry) for entry in entries]
+    once = [(question, entry, there[key]) for question, key, entry in named if counts[key] == 1]
     return Presence(
         missing=tuple(question for question, key, _ in named if not counts[key]),
         twice=tuple(question for question, key, _ in named if counts[key] > 1),
-        changed=tuple(q for q, key, entry in named if counts[key] == 1 and answers[key] != list(entry["answers"])),
+        changed=tuple(q for q, entry, found in once if list(found.get("answers") or []) != list(entry["answers"])),
+        partly=tuple(q for q, entry, found in once if not _other_questions(entry) <= _other_questions(found)),
     )
 
 

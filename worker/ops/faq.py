@@ -9,7 +9,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
@@ -44,6 +44,12 @@ T = TypeVar("T")
 
 PLAN_SCHEMA = "kbw/faq-plan@1"
 DEADLINE_S = 7_200.0
+_PRESENCE = {
+    "missing": "missing",
+    "twice": "twice",
+    "changed": "with other answers",
+    "partly": "without some of their questions",
+}
 FINAL_QUESTIONS = 15
 """Seed 000 §0.1: a batch of five videos is verified with 15 questions; ``--questions 0`` asks for every card."""
 
@@ -105,6 +111,17 @@ class Desk:
         return told(lambda: self.rest.export(base, timeout=EXPORT_S))
 
 
+@contextmanager
+def at_desk(settings: Settings, out: Path, command: str) -> Iterator[Desk]:
+    """A desk whose log tells, too, why the command failed."""
+    desk = Desk(settings, out, command=command)
+    try:
+        yield desk
+    except OperationFailedError as error:
+        desk.say(f"FAILED  {error}", quiet=True)
+        raise
+
+
 def told(work: Callable[[], T]) -> T:
     """WeKnora's faults as one line."""
     try:
@@ -126,8 +143,11 @@ def plan(
             "KBW_WEKNORA_URL is not set: set it to WeKnora's REST base URL (ends in /api/v1), "
             "or plan with --offline, without a look at what the base has"
         )
-    desk = Desk(settings, out, command="plan")
-    kb = kb or settings.material.kb_id
+    with at_desk(settings, out, "plan") as desk:
+        return _planned(desk, files, output, kb or settings.material.kb_id, mode, size, compares=compares)
+
+
+def _planned(desk: Desk, files: Sequence[Path], output: Path, kb: str, mode: Mode, size: int, *, compares: bool) -> int:
     cards = read_files(files)
     existing = desk.export(desk.base(kb)) if compares else []
     problems = problems_with(cards, existing)
@@ -173,19 +193,28 @@ def read_plan(path: Path) -> Plan:
 
 def dry_run(path: Path, settings: Settings, *, out: Path, deadline_s: float) -> int:
     """Let the server check every batch without storing it."""
-    desk, found = Desk(settings, out, command="dry-run"), read_plan(path)
-    base = desk.base(found.kb)
-    with base_lock(desk.shop.state_dir, base.id), progress_of(found) as moved:
-        refused = told(lambda: _import(desk, found, base, deadline_s, moved).dry_run(found.batches))
-    for line in refused:
-        desk.say(f"REFUSED  {line}")
-    desk.say(f"dry run of {len(found.entries)} cards: {len(refused)} refused")
-    return 1 if refused else 0
+    with at_desk(settings, out, "dry-run") as desk:
+        found = read_plan(path)
+        base = desk.base(found.kb)
+        with base_lock(desk.shop.state_dir, base.id):
+            if found.mode == "replace":
+                _back_up(desk, found, base)  # a server that knows no dry_run would empty the base
+            with progress_of(found) as moved:
+                refused = told(lambda: _import(desk, found, base, deadline_s, moved).dry_run(found.batches, found.mode))
+        for line in refused:
+            desk.say(f"REFUSED  {line}")
+        desk.say(f"dry run of {len(found.entries)} cards: {len(refused)} refused")
+        return 1 if refused else 0
 
 
 def run_import(path: Path, settings: Settings, *, out: Path, deadline_s: float, replace: str, resume: bool) -> int:
     """Import the plan, or go on with it; afterwards the base is compared with the plan card by card."""
-    desk, found = Desk(settings, out, command="resume" if resume else "import"), read_plan(path)
+    with at_desk(settings, out, "resume" if resume else "import") as desk:
+        return _imported(desk, read_plan(path), deadline_s, replace=replace, resume=resume)
+
+
+def _imported(desk: Desk, found: Plan, deadline_s: float, *, replace: str, resume: bool) -> int:
+    path = found.path
     begun = any(found.journal.begun(batch) for batch in found.batches)
     if begun and not resume:
         raise OperationFailedError(f"{path} was begun before: `kbw faq resume {path}` goes on with it")
@@ -194,15 +223,11 @@ def run_import(path: Path, settings: Settings, *, out: Path, deadline_s: float, 
     base = desk.base(found.kb)
     with base_lock(desk.shop.state_dir, base.id):
         if found.mode == "replace" and not begun:
-            backup = _write_export(desk, base, out / f"faq-backup-{_safe(found.kb)}-{desk.stamp}.json")
-            found.journal.note("backup", file=str(backup))
+            found.journal.note("backup", file=str(_back_up(desk, found, base)))
         with progress_of(found) as moved:
             told(lambda: _import(desk, found, base, deadline_s, moved).run(found.batches, found.mode))
         state = presence(found.entries, desk.export(base))
-    desk.say(
-        f"{len(found.entries)} cards: {len(state.missing)} missing, {len(state.twice)} twice, "
-        f"{len(state.changed)} with other answers"
-    )
+    desk.say(f"{len(found.entries)} cards: {_counted(asdict(state))}")
     if state.complete:
         found.journal.note("complete", cards=len(found.entries))
     return 0 if state.complete else 1
@@ -233,7 +258,11 @@ def progress_of(found: Plan) -> Iterator[Callable[[int], None]]:
 
 def verify(path: Path, settings: Settings, *, golden: Path | None, questions: int, out: Path, as_json: bool) -> int:
     """Compare the base with the plan, then ask: cards' own questions, and a golden set if there is one."""
-    desk, found = Desk(settings, out, command="verify"), read_plan(path)
+    with at_desk(settings, out, "verify") as desk:
+        return _verified(desk, read_plan(path), golden=golden, questions=questions, as_json=as_json)
+
+
+def _verified(desk: Desk, found: Plan, *, golden: Path | None, questions: int, as_json: bool) -> int:
     base = desk.base(found.kb)
     state = presence(found.entries, desk.export(base))
     own = [(entry["standard_question"], entry["standard_question"]) for entry in spread(found.entries, questions)]
@@ -245,7 +274,7 @@ def verify(path: Path, settings: Settings, *, golden: Path | None, questions: in
     }
     if golden:
         report["golden"] = asdict(verification(_ask(desk, base, read_golden(golden))))
-    name = out / f"faq-verify-{_safe(found.kb)}-{desk.stamp}.json"
+    name = desk.out / f"faq-verify-{_safe(found.kb)}-{desk.stamp}.json"
     write_atomic(name, strict_json.dumps(report))
     if as_json:
         click.echo(json.dumps(report, ensure_ascii=False, indent=2))
@@ -263,7 +292,7 @@ def spread(entries: Sequence[Any], questions: int) -> list[Any]:
 
 def _ask(desk: Desk, base: Base, pairs: Sequence[tuple[str, str]]) -> list[Asked]:
     asked = []
-    count, threshold = desk.settings.material.match_count, desk.settings.material.vector_threshold
+    count, threshold = max(desk.settings.material.match_count, 3), desk.settings.material.vector_threshold  # for hit@3
     rest = desk.rest
     for question, expected in pairs:
         search = partial(rest.faq_search, base, question, match_count=count, threshold=threshold, timeout=REQUEST_S)
@@ -283,10 +312,8 @@ def read_golden(path: Path) -> list[tuple[str, str]]:
 
 
 def _table(report: dict[str, Any]) -> list[str]:
-    state = report["presence"]
     lines = [
-        f"{report['cards']} cards in {report['kb']!r}: {len(state['missing'])} missing, {len(state['twice'])} twice, "
-        f"{len(state['changed'])} with other answers",
+        f"{report['cards']} cards in {report['kb']!r}: {_counted(report['presence'])}",
         f"{'questions':<10}{'asked':>7}{'hit@1':>8}{'hit@3':>8}{'zero':>8}  magnets",
     ]
     for name in ("own", "golden"):
@@ -297,11 +324,19 @@ def _table(report: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _counted(state: Mapping[str, Sequence[str]]) -> str:
+    return ", ".join(f"{len(state[name])} {words}" for name, words in _PRESENCE.items())
+
+
 def export(settings: Settings, *, kb: str, output: Path, out: Path) -> int:
     """All entries of a base as JSON, which an import takes again."""
-    desk = Desk(settings, out, command="export")
-    _write_export(desk, desk.base(kb or settings.material.kb_id), output)
+    with at_desk(settings, out, "export") as desk:
+        _write_export(desk, desk.base(kb or settings.material.kb_id), output)
     return 0
+
+
+def _back_up(desk: Desk, found: Plan, base: Base) -> Path:
+    return _write_export(desk, base, desk.out / f"faq-backup-{_safe(found.kb)}-{desk.stamp}.json")
 
 
 def _write_export(desk: Desk, base: Base, target: Path) -> Path:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.contract import strict_json
-from tasks.knowledge.faq import Batch, Mode, not_there
+from tasks.knowledge.faq import Batch, Mode, content_of, not_there
 from tasks.knowledge.found import Status
 from tasks.ports import Clock
 from worker.adapters.weknora.rest import Base, WeknoraRest
@@ -123,16 +123,17 @@ class FaqImport:
                 self.journal.note("done", batch=batch.number, taskId=batch.task_id)
             self.moved(len(batch.entries))
 
-    def dry_run(self, batches: Sequence[Batch]) -> list[str]:
+    def dry_run(self, batches: Sequence[Batch], mode: Mode) -> list[str]:
         """What the server says of each batch without storing it; refusals as lines.
 
-        Of a dry run's progress only status, totals, message and entries are believed: its counts may be those of an
-        older real import (trap 4).
+        In a plan that replaces, every batch is tried as replacing: what the base has now will be gone by then. Of a dry
+        run's progress only status, totals, message and entries are believed: its counts may be those of an older real
+        import (trap 4).
         """
         refused: list[str] = []
         for batch in batches:
             pause = FIRST_PAUSE_S
-            while not (task := self._start(batch.entries, "append", f"{batch.task_id}-dry", dry_run=True)):
+            while not (task := self._start(batch.entries, mode, f"{batch.task_id}-dry", dry_run=True)):
                 pause = self._wait(pause)
             progress = self._poll(task)
             if progress is None:
@@ -151,8 +152,8 @@ class FaqImport:
         """Import until every entry of the batch is in the base, a bounded number of times."""
         begun = self.journal.begun(batch)
         if begun:
-            self._settle(begun[-1])
-            missing, mode = self._left(batch, mode)
+            self.say(f"looking what became of {begun[-1]}")
+            missing, mode = self._left_after(self._poll(begun[-1]), batch, mode)
         for attempt in range(len(begun), len(begun) + MAX_ATTEMPTS):
             if not missing:
                 return
@@ -174,11 +175,12 @@ class FaqImport:
         while entries:
             begun = self._start(entries, mode, task_id, dry_run=False)
             if begun:
-                refused = _refusals(self._poll(begun) or {}, entries)
+                progress = self._poll(begun)
+                refused = _refusals(progress or {}, entries)
                 if refused:
                     self.refused += refused
                     raise OperationFailedError(f"batch {batch.number}: the server refused {'; '.join(refused[:5])}")
-                return self._left(batch, mode)
+                return self._left_after(progress, batch, mode)
             pause = self._wait(pause)
             entries, mode = self._left(batch, mode)  # an import went on meanwhile, perhaps our own: not all again
         return entries, mode
@@ -186,19 +188,19 @@ class FaqImport:
     def _left(self, batch: Batch, mode: str) -> tuple[list[Mapping[str, Any]], str]:
         """What of the batch the base does not have, and how it has to be brought there.
 
-        A replace that may not have begun begins again with the whole batch: later batches never come before it.
+        A replace that may not have begun begins again with the whole batch: later batches never come before it. It has
+        not begun while the base holds anything but these very cards: the same question may have an older answer.
         """
         existing = self.rest.export(self.base, timeout=EXPORT_S)
-        missing = not_there(batch.entries, existing)
-        foreign = not_there(existing, batch.entries)
-        if mode == "replace" and foreign:
+        if mode == "replace" and not set(map(content_of, existing)) <= set(map(content_of, batch.entries)):
             return list(batch.entries), "replace"
-        return missing, "append"
+        return not_there(batch.entries, existing), "append"
 
-    def _settle(self, task_id: str) -> None:
-        """Wait for the end of an import that a killed client began, if the server still knows it."""
-        self.say(f"looking what became of {task_id}")
-        self._poll(task_id)
+    def _left_after(
+        self, progress: Mapping[str, Any] | None, batch: Batch, mode: str
+    ) -> tuple[list[Mapping[str, Any]], str]:
+        """The same after an import of the batch: one that was completed has emptied the base if it was to."""
+        return self._left(batch, "append" if progress and progress.get("status") == "completed" else mode)
 
     def _start(self, entries: Sequence[Mapping[str, Any]], mode: str, task_id: str, *, dry_run: bool) -> str:
         """Begin an import, its id; ``""`` when it did not begin: the base was busy, or nobody can tell.

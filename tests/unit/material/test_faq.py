@@ -78,6 +78,7 @@ def test_a_file_without_cards_is_named(name: str, text: str) -> None:
         ([card("问"), card("问？")], "already one of"),
         ([card("问"), card("别的", similar=("问",))], "already one of"),
         ([card("问", negative=("问",))], "negative"),
+        ([card("问", similar=("问",))], "standard question again"),
         ([FaqCard("问", ("a",), strategy="best")], "answer_strategy"),
     ],
 )
@@ -122,6 +123,14 @@ def test_presence_counts_each_card() -> None:
     assert (state.missing, state.twice, state.changed) == (("缺",), ("重",), ("改",))
     assert not state.complete
     assert presence(entries[:1], existing).complete
+
+
+def test_a_card_without_some_of_its_questions_is_not_complete() -> None:
+    whole = card("问", similar=("似一", "似二"), negative=("反",)).entry()
+    for lost in ({"similar_questions": ["似一"]}, {"negative_questions": []}, {"similar_questions": None}):
+        assert presence([whole], [{**whole, **lost}]).partly == ("问",)
+    more = {**whole, "similar_questions": ["似二？", "似一", "早就在的"]}
+    assert presence([whole], [more]).complete, "a base may know more questions than the card"
 
 
 def test_verification_counts_ranks_zero_hits_and_magnets() -> None:
