@@ -10,12 +10,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.acceptance.system import PATIENCE_S
 from tests.weknora_server import INGEST_KEY, RETRIEVE_KEY, Base, WeknoraServer
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.enable_socket]
@@ -38,6 +39,7 @@ class Desk:
     home: Path
     server: WeknoraServer
     base: Base
+    more: dict[str, str] = field(default_factory=dict)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -50,6 +52,7 @@ class Desk:
             "KBW_STATE_DIR": str(self.home / "state"),
             "http_proxy": "http://127.0.0.1:9",
             "all_proxy": "http://127.0.0.1:9",
+            **self.more,
         }
 
     def command(self, *arguments: str) -> list[str]:
@@ -287,3 +290,75 @@ def test_only_one_command_works_on_a_base(desk: Desk) -> None:
     finally:
         assert first.wait(60) == 0
     assert len(desk.base.entries) == 40
+
+
+def test_a_replace_of_the_same_questions_that_never_began_is_not_taken_for_done(desk: Desk) -> None:
+    """The usual replace brings new answers to old questions: that the questions are there says nothing."""
+    for number in range(1, 4):
+        desk.server.add(desk.base, {**card(number), "standard_question": card(number)["question"], "answers": ["旧"]})
+    plan = desk.plan(3, "--replace")
+    [batch] = json.loads(plan.read_bytes())["batches"]
+    begun = {"event": "begin", "batch": 1, "taskId": batch["task_id"], "cards": 3, "mode": "replace"}
+    plan.with_suffix(".journal.jsonl").write_text(json.dumps(begun) + "\n", "utf-8")  # killed before it sent anything
+    resumed = desk.faq("resume", str(plan), "--replace", KB)
+    assert resumed.returncode == 0, resumed.stderr
+    assert [entry["answers"] for entry in desk.base.entries] == [card(n)["answers"] for n in range(1, 4)]
+
+
+def test_a_replace_waits_for_a_busy_base_and_replaces_it_then(desk: Desk) -> None:
+    desk.server.add(desk.base, {"standard_question": card(1)["question"], "answers": ["旧"]})
+    plan = desk.plan(1, "--replace")
+    with desk.server.occupied(desk.base, "others-1"):
+        ours = subprocess.Popen(
+            desk.command("import", str(plan), "--replace", KB),
+            env=desk.environment,
+            cwd=desk.home,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        limit = time.monotonic() + PATIENCE_S
+        while not any(call.path.endswith("/progress/others-1") for call in desk.server.calls):
+            assert ours.poll() is None, "it did not wait"
+            assert time.monotonic() < limit
+            time.sleep(0.01)
+    _, told = ours.communicate(timeout=PATIENCE_S)
+    assert ours.returncode == 0, told
+    assert [entry["answers"] for entry in desk.base.entries] == [card(1)["answers"]]
+
+
+def test_a_dry_run_of_a_replace_is_not_refused_for_what_will_be_gone(desk: Desk) -> None:
+    taken = {"standard_question": "旧的问题", "similar_questions": card(1)["similar"], "answers": ["旧的答案"]}
+    desk.server.add(desk.base, taken)
+    plan = desk.plan(3, "--replace")
+    done = desk.faq("dry-run", str(plan))
+    assert done.returncode == 0, done.stderr
+    assert [entry["answers"] for entry in desk.base.entries] == [["旧的答案"]], "nothing was touched"
+    assert list((desk.home / "out").glob("faq-backup-*.json"))
+
+
+def test_a_card_that_was_taken_in_part_stays_red_after_a_resume(desk: Desk) -> None:
+    plan = desk.plan(3)
+    taken = {"standard_question": "后来的问题", "similar_questions": card(2)["similar"], "answers": ["别的答案"]}
+    desk.server.add(desk.base, taken)
+    done = desk.faq("import", str(plan))
+    assert done.returncode == 1
+    assert "1条相似问被移除" in done.stderr
+    [log] = (desk.home / "out").glob("faq-import-*.txt")
+    assert "1条相似问被移除" in log.read_text("utf-8"), "the log says why, too"
+    for command in ("resume", "verify"):
+        again = desk.faq(command, str(plan))
+        assert again.returncode == 1, again.stderr
+        assert "0 missing, 0 twice, 0 with other answers, 1 without some of their questions" in again.stderr
+
+
+def test_verify_looks_at_three_entries_whatever_jobs_ask_for(desk: Desk) -> None:
+    plan = desk.plan(3)
+    assert desk.faq("import", str(plan)).returncode == 0
+    golden = desk.home / "golden.jsonl"
+    row = {"question": card(1)["question"], "expected": card(2)["question"]}
+    golden.write_text(json.dumps(row, ensure_ascii=False), "utf-8")
+    desk.more["KBW_WEKNORA_MATCH_COUNT"] = "1"
+    done = desk.faq("verify", str(plan), "--golden", str(golden), "--json")
+    assert done.returncode == 0, done.stderr
+    assert (found := json.loads(done.stdout)["golden"])["hit_at_1"] == 0.0
+    assert found["hit_at_3"] == 1.0
