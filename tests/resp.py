@@ -16,7 +16,7 @@ class Resp:
         told = json.loads((state_dir / "valkey" / "server.json").read_text("utf-8"))
         if told["path"]:
             self._socket = socket.socket(socket.AF_UNIX)
-            self._socket.settimeout(20.0)
+            self._socket.settimeout(120.0)
             self._socket.connect(told["path"])
         else:
             self._socket = socket.create_connection(("127.0.0.1", told["port"]), timeout=20.0)

@@ -81,7 +81,7 @@ __all__ = [
     "truncated",
 ]
 
-HANG_S = 30.0
+HANG_S = 120.0
 """Longest time a hanging or dripping reply holds its thread; the server ends it earlier when it is closed."""
 
 

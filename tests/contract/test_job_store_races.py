@@ -46,7 +46,7 @@ def at_once(work: Callable[[int], T]) -> list[T]:
     barrier = threading.Barrier(THREADS)
 
     def run(number: int) -> T:
-        barrier.wait(30)
+        barrier.wait(120)
         return work(number)
 
     with ThreadPoolExecutor(THREADS) as pool:
@@ -85,7 +85,7 @@ def test_processes_share_out_jobs_without_overlap(server_url: str, records: JobR
     plain = replace(policy, caps=dict(policy.caps), stage_attempts={}, queues={})
     with get_context("spawn").Pool(3) as pool:
         won = pool.starmap_async(_claim_in_a_process, [(server_url, plain, task_ids, f"p{n}") for n in range(3)]).get(
-            60
+            200
         )
     assert sorted(task_id for part in won for task_id in part) == sorted(task_ids)
 
@@ -99,7 +99,7 @@ def test_the_cap_is_never_exceeded_and_everyone_gets_through(records: JobRecords
     for number in range(jobs):
         wakes.put(f"j{number}")
     lock, in_flight, most, done = threading.Lock(), 0, 0, 0
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
 
     def work(number: int) -> None:
         nonlocal in_flight, most, done
@@ -135,7 +135,7 @@ def test_no_wake_up_in_a_conversation_is_lost(records: JobRecords) -> None:
     for task_id in reversed(task_ids):
         wakes.put(task_id)
     finished: list[str] = []
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
 
     def work(number: int) -> None:
         while len(finished) < lanes * length and time.monotonic() < deadline:
@@ -253,7 +253,7 @@ def test_a_server_that_is_gone_is_one_plain_error_within_a_bounded_time(policy: 
     ):
         with pytest.raises(StoreUnavailableError, match="KBW_REDIS_URL"):
             call()
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 60
 
 
 def test_a_full_or_read_only_server_is_the_same_plain_error(server_url: str, records: JobRecords) -> None:
@@ -294,12 +294,12 @@ def test_a_server_busy_with_anothers_script_is_the_same_plain_error(server_url: 
 
     def run_on() -> None:
         with pytest.raises(redis.ResponseError, match="killed"):
-            redis.Redis.from_url(server_url, socket_timeout=30).eval("while true do end", 0)
+            redis.Redis.from_url(server_url, socket_timeout=120).eval("while true do end", 0)
 
     runner = threading.Thread(target=run_on)
     runner.start()
     try:
-        limit = time.monotonic() + 10
+        limit = time.monotonic() + 60
         while time.monotonic() < limit:
             try:
                 records.client.ping()
@@ -309,6 +309,6 @@ def test_a_server_busy_with_anothers_script_is_the_same_plain_error(server_url: 
             records.store.claim("a", "prepare", "w1")
     finally:
         records.client.script_kill()
-        runner.join(10)
+        runner.join(60)
         records.client.config_set("busy-reply-threshold", "5000")
     assert isinstance(records.store.claim("a", "prepare", "w1"), Claim)

@@ -188,7 +188,7 @@ def test_no_update_waits_for_the_joining_of_segments(world: World, monkeypatch: 
     reader, go_on = world.reader(), threading.Event()
     reader.latest(REPO, fresh=True)
     settle = page_index.PageIndexWriter.settle
-    monkeypatch.setattr(page_index.PageIndexWriter, "settle", lambda writer: (go_on.wait(60), settle(writer)))
+    monkeypatch.setattr(page_index.PageIndexWriter, "settle", lambda writer: (go_on.wait(300), settle(writer)))
     try:
         for number in range(10):
             world.commit({f"p{number}.md": text_of(number + 100)})
@@ -319,7 +319,7 @@ def test_an_updater_killed_at_any_moment_leaves_an_index_that_says_the_same(
             world.commit({"catalog.json": entries(40, **titles), f"p{number}.md": text_of(100 * step + number)})
         time.sleep(chance.uniform(0.0, 1.5))
         process.kill()
-        process.join(10)
+        process.join(60)
     assert seen(world.latest()) == seen(anew(world, tmp_path / "anew"))
     assert not list(world.index.glob(".building-*"))
 
@@ -406,12 +406,12 @@ def test_a_killed_builder_leaves_nothing_in_the_way(world: World) -> None:
         target=_build_for_ever, args=(str(world.cache), world.server.url)
     )
     process.start()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while not list(world.cache.glob("*.index/.building-dead/begun")) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert process.pid
     os.kill(process.pid, signal.SIGKILL)
-    process.join(10)
+    process.join(60)
     assert found(world.latest(), "编号 n17")[0] == "p17.md"
     assert not list(world.index.glob(".building-*"))
 
@@ -433,9 +433,9 @@ def test_processes_that_come_at_once_share_one_build(world: World) -> None:
     ]
     for process in processes:
         process.start()
-    results = [answers.get(timeout=60) for _ in processes]
+    results = [answers.get(timeout=300) for _ in processes]
     for process in processes:
-        process.join(20)
+        process.join(60)
     assert {commit for commit, _ in results} == {world.server.head("team", "kb")}
     assert all(hits[0] == "p17.md" for _, hits in results)
     assert len(world.generations()) == 1

@@ -42,14 +42,14 @@ def url() -> Iterator[str]:
     server, stop = HttpServer(Address("127.0.0.1", 0), None, well, "", retrieval=api()), Event()  # type: ignore[arg-type]  # no jobs here
     thread = Thread(target=server.run, args=(stop,), daemon=True)
     thread.start()
-    for _ in range(500):
+    for _ in range(6_000):
         if server.bound:
             break
         stop.wait(0.01)
     assert server.bound
     yield f"http://127.0.0.1:{server.bound[1]}"
     stop.set()
-    thread.join(10)
+    thread.join(60)
 
 
 def body(**changes: Any) -> dict[str, Any]:

@@ -237,10 +237,10 @@ def test_tries_are_bounded() -> None:
 
 def test_a_service_that_asks_for_more_patience_than_there_is_is_not_waited_for() -> None:
     started = time.monotonic()
-    with service(Said(429, headers={"retry_after": "60"})) as there:
-        assert ask(there.url, retry=3, timeout=20).status == Status.UNAVAILABLE
+    with service(Said(429, headers={"retry_after": "100"})) as there:
+        assert ask(there.url, retry=3, timeout=60).status == Status.UNAVAILABLE
     assert len(there.asked) == 1
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 50
 
 
 def test_nobody_there_is_unavailable() -> None:
@@ -312,10 +312,11 @@ def test_a_redirect_is_not_followed(target: str) -> None:
 def test_a_socket_that_hangs_costs_the_deadline_and_no_more(first: bytes, drip: bytes) -> None:
     started = time.monotonic()
     with silent_service(first, drip=drip) as port:
-        found = ask(f"http://127.0.0.1:{port}", timeout=2, retry=5)
+        found = ask(f"http://127.0.0.1:{port}", timeout=4, retry=5)
 
     assert found.status == Status.TIMEOUT
-    assert 1.9 < time.monotonic() - started < 10, "six tries of 2 s do not add up"
+    assert time.monotonic() - started > 3.9
+    assert found.ms < 20_000, "six tries of 4 s do not add up"
 
 
 def test_what_is_no_http_is_unavailable() -> None:

@@ -15,7 +15,7 @@ SKILL = Path(__file__).resolve().parents[2] / "config" / "openclaw" / "kb_query"
 def run(arguments: list[str], path: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(SKILL / "scripts" / "run_task.py"), *arguments]
     environment = {"PATH": str(path)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
 
 
 @pytest.fixture

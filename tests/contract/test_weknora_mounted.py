@@ -20,7 +20,7 @@ QUESTION = "找一条被当场刁难的素材"
 WAYS: dict[str, Connect] = {"weknora_rest": over_rest, "weknora_mcp": over_mcp}
 
 
-def ask(adapter: str, url: str, allowed: tuple[str, ...], resolve: Callable[..., Any], timeout: int = 5) -> Found:
+def ask(adapter: str, url: str, allowed: tuple[str, ...], resolve: Callable[..., Any], timeout: int = 20) -> Found:
     outbound = Outbound(AllowedHosts(allowed), CLOCK.monotonic, resolve)
     headers = {"X-API-Key": "{{env.KB_KEY}}"}
     asked = spec(endpoint=url, adapter=adapter, request={"kb_id": "素材库"}, headers=headers, timeout=timeout)

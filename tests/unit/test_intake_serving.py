@@ -13,7 +13,7 @@ def test_all_ways_run_until_they_are_told_to_stop() -> None:
     stop, ran = Event(), []
 
     def way(name: str) -> None:
-        stop.wait(10)
+        stop.wait(60)
         ran.append(name)
 
     Timer(0.05, stop.set).start()
@@ -28,7 +28,7 @@ def test_a_way_that_breaks_ends_the_others_so_that_the_supervisor_starts_all_aga
         raise OSError("gone")
 
     def steady(stop: Event) -> None:
-        stop.wait(10)
+        stop.wait(60)
 
     stop = Event()
     serve_side_by_side([("steady", steady), ("broken", broken)], stop)

@@ -26,7 +26,7 @@ def test_silence_ends_at_the_timeout(driver: ProbedDriver, server: scripted.Scri
     error = failure(driver, replace(CALL, timeout=0.5))
     assert isinstance(error, TransientError)
     assert "in time" in error.en
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
 
 
 def test_a_server_that_drips_bytes_is_cut_off(driver: ProbedDriver, server: scripted.ScriptedModel) -> None:
@@ -36,7 +36,7 @@ def test_a_server_that_drips_bytes_is_cut_off(driver: ProbedDriver, server: scri
     error = failure(driver, replace(CALL, timeout=0.6))
     assert isinstance(error, TransientError)
     assert "in time" in error.en
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
 
 
 def test_a_slow_reply_within_the_timeout_is_a_reply(driver: ProbedDriver, server: scripted.ScriptedModel) -> None:
@@ -117,7 +117,7 @@ def test_a_driver_works_on_both_sides_of_a_fork(driver: ProbedDriver) -> None:
     said = fork.SimpleQueue()
     child = fork.Process(target=lambda: said.put(driver.complete(CALL).text), daemon=True)
     child.start()
-    child.join(20)
+    child.join(240)
     assert child.exitcode == 0
     assert said.get() == "好"
     assert driver.complete(CALL).text == "好"

@@ -205,6 +205,6 @@ def test_code_keeps_its_bytes(before: str, code: str) -> None:
 )
 def test_long_hostile_text_takes_no_long_time(piece: str) -> None:
     text = piece * (30_000 // len(piece))
-    start = time.monotonic()
+    start = time.thread_time()
     safe(text)
-    assert time.monotonic() - start < 20
+    assert time.thread_time() - start < 20
