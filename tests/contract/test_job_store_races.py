@@ -288,6 +288,21 @@ def test_a_server_that_lost_its_primary_is_the_same_plain_error(server_url: str,
     assert isinstance(records.store.claim("a", "prepare", "w1"), Claim)
 
 
+@pytest.mark.parametrize("field", ["created", "task_id"])
+def test_a_damaged_record_holds_up_no_other_job(policy: StorePolicy, records: JobRecords, field: str) -> None:
+    for task_id in ("damaged", "sound"):
+        records.store.accept(new_job(task_id))
+    records.store.claim("damaged", "prepare", "w1")
+    records.client.hset(f"{policy.prefix}job:damaged", "lease_until", "1")
+    records.client.hdel(f"{policy.prefix}job:damaged", field)
+    for task_id in ("damaged", "sound"):
+        records.client.zadd(f"{policy.prefix}due", {task_id: 0})
+    assert {task_id for task_id, _ in records.sweep.stalled(10)} == {"damaged", "sound"}
+    claim = records.store.claim("damaged", "prepare", "w2")
+    assert isinstance(claim, Claim)
+    assert records.store.checkpoint(claim, "select")
+
+
 def test_a_server_busy_with_anothers_script_is_the_same_plain_error(server_url: str, records: JobRecords) -> None:
     records.store.accept(new_job("a"))
     records.client.config_set("busy-reply-threshold", "10")

@@ -37,7 +37,12 @@ local function read_hash(name)
   return h
 end
 
-local function load(task) return read_hash(key('job', task)) end
+-- A damaged record (another hand's work) must not end the script of whoever meets it: the sweep is everybody's.
+local function load(task)
+  local h = read_hash(key('job', task))
+  if h then h.task_id, h.created = task, h.created or text(now) end
+  return h
+end
 
 local function put(h, changes)
   local args = {}
