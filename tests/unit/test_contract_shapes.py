@@ -15,7 +15,7 @@ from tasks.contract.answer import Answer, QaEvaluation
 from tasks.contract.context import Context
 from tasks.contract.evidence import Evidence
 from tasks.contract.outcome import Outcome, Receipt
-from tasks.contract.payload import Payload
+from tasks.contract.payload import Payload, read_payload
 from tasks.contract.result import Result
 from tasks.contract.selection import PageSelection, ReadLevel
 from tasks.contract.shape import Shape
@@ -137,6 +137,38 @@ def test_the_payloads_schema_knows_that_ids_are_numbers_or_text() -> None:
 
     for field in ("conversationId", "messageId"):
         assert properties[field]["anyOf"] == [{"type": "integer"}, {"type": "string"}]  # type: ignore[index]
+
+
+def test_a_class_generator_sees_the_type_of_a_field_that_may_be_null() -> None:
+    """Generators take ``anyOf`` for any object at all: ``Object resultFile``."""
+    schema = schema_of("payload")
+
+    assert schema["properties"]["resultFile"]["type"] == ["string", "null"]  # type: ignore[index]
+    assert schema["$defs"]["AttachmentRef"]["properties"]["size"]["type"] == ["integer", "null"]  # type: ignore[index]
+
+
+def test_the_payloads_schema_takes_null_wherever_the_reader_does() -> None:
+    """A generated class writes null for whatever its user left unset."""
+    schema: dict[str, Any] = schema_of("payload")
+    parts = {name: dict.fromkeys(part["properties"]) for name, part in schema["$defs"].items()}
+    lists = {"conversationHistory": [parts["HistoryMessage"]], "attachments": [parts["AttachmentRef"]]}
+    objects = {"answerPolicy": parts["AnswerPolicy"], "team": parts["Team"], "platform": parts["Platform"]}
+    required = {"taskId": "query-1-2", "conversationId": 1, "messageId": 2, "skill": "kb_query", "question": "问"}
+
+    for document in (dict.fromkeys(schema["properties"]) | required, required | lists | objects):
+        assert read_payload(document).deadline_seconds == 900
+    for shape in (schema, *schema["$defs"].values()):
+        optional = [field for name, field in shape["properties"].items() if name not in shape.get("required", ())]
+        assert all(takes_null(field, schema["$defs"]) for field in optional)
+    assert schema["$defs"]["AttachmentRef"]["type"] == "object"  # an entry of the list is there or not
+
+
+def takes_null(field: dict[str, Any], defined: dict[str, Any]) -> bool:
+    if "$ref" in field:
+        return takes_null(defined[field["$ref"].rsplit("/", 1)[-1]], defined)
+    if "anyOf" in field:
+        return {"type": "null"} in field["anyOf"]
+    return "type" not in field or "null" in field["type"]
 
 
 @pytest.mark.parametrize("name", sorted(WRITTEN_BY_US))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import click
 
@@ -33,6 +34,8 @@ NAMES = (*SHAPES, "knowledge")
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 WRITTEN_BY_US = {"context", "evidence", "outcome", "receipt", "result", "material-result"}
 """In these all fields are always present, so the schema requires them (a generated class needs no null checks)."""
+SENT_TO_US = {"payload", "material"}
+"""In these ``null`` in an optional field means "not given" (CONTRACT §2); a generated class writes it for one unset."""
 
 
 def schema_of(name: str) -> JsonObject:
@@ -40,8 +43,34 @@ def schema_of(name: str) -> JsonObject:
     mode = "serialization" if name in WRITTEN_BY_US else "validation"
     if name == "knowledge":
         return {"$schema": _DIALECT, "$id": "kbw/knowledge", **knowledge_schema()}
-    schema = SHAPES[name].model_json_schema(by_alias=True, mode=mode)  # type: ignore[arg-type]  # two literals
+    schema = _typed(SHAPES[name].model_json_schema(by_alias=True, mode=mode))  # type: ignore[arg-type]  # two literals
+    if name in SENT_TO_US:
+        _allow_nulls(schema)
     return {"$schema": _DIALECT, "$id": f"kbw/{name}", **schema}
+
+
+def _typed(node: Any) -> Any:
+    """``anyOf`` of a plain type and null as one ``type`` of both: of ``anyOf`` generators make an untyped field."""
+    if isinstance(node, list):
+        return [_typed(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    found = {key: _typed(value) for key, value in node.items()}
+    match found.get("anyOf"):
+        case [{"type": str(kind), **more}, {"type": "null"}]:
+            del found["anyOf"]
+            return {**found, **more, "type": [kind, "null"]}
+    return found
+
+
+def _allow_nulls(schema: dict[str, Any]) -> None:
+    """Let every optional field be null, as the reader does; an object that a field refers to says so itself."""
+    defined = schema.get("$defs", {})
+    for shape in (schema, *defined.values()):
+        for name, field in shape.get("properties", {}).items():
+            target = defined[field["$ref"].rsplit("/", 1)[-1]] if "$ref" in field else field
+            if name not in shape.get("required", ()) and isinstance(target.get("type"), str):
+                target["type"] = [target["type"], "null"]
 
 
 def print_schema(name: str | None) -> int:
