@@ -159,10 +159,11 @@ def test_difys_error_codes_say_what_is_wrong(answer: Said, status: Status) -> No
         assert ask(there.url, **DIFY).status == status
 
 
-def test_ragflow_is_asked_and_read_in_its_own_form() -> None:
+@pytest.mark.parametrize("given", ["", "/", "/api/v1", "/api/v1/", "/api/v1/retrieval"])
+def test_ragflow_is_asked_and_read_in_its_own_form(given: str) -> None:
     chunk = {"content": "甲", "similarity": 0.6, "document_keyword": "手册.pdf"}
     with service(said({"code": 0, "data": {"chunks": [chunk], "total": 1}})) as there:
-        found = ask(there.url, **RAGFLOW)
+        found = ask(there.url + given, **RAGFLOW)
 
     assert there.asked[0].path == "/api/v1/retrieval"
     assert there.asked[0].json == {

@@ -55,16 +55,21 @@ class SemanticSource:
 
     def _request(self, dialect: Dialect, endpoint: str, query: str) -> tuple[str, bytes]:
         """URL and body; with ``GET`` the body's fields are the URL's parameters."""
-        url = endpoint.rstrip("/")
-        if dialect.path and not url.endswith(dialect.path):
-            url += dialect.path
-        elif not dialect.path:
-            url = endpoint
+        url = _completed(endpoint, dialect.path) if dialect.path else endpoint
         body = dialect.body(self.spec.config, query)
         if self.spec.config.method == "GET" and not dialect.path:
             mark = "&" if "?" in url else "?"
             return f"{url}{mark}{urlencode(_flat(body))}", b""
         return url, json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _completed(endpoint: str, path: str) -> str:
+    """The endpoint with the dialect's path, of which it may hold all or the beginning (``…/api/v1``)."""
+    url = endpoint.rstrip("/")
+    beginning, _, last = path.rpartition("/")
+    if url.endswith(path):
+        return url
+    return f"{url}/{last}" if beginning and url.endswith(beginning) else url + path
 
 
 def _flat(body: Mapping[str, object]) -> list[tuple[str, str]]:
