@@ -175,6 +175,13 @@ def test_commands_that_need_the_shared_directory_say_so(kbw: Any, tmp_path: Path
     assert "OPENCLAW_SHARED_DIR" in result.stderr
 
 
+def test_why_a_command_failed_is_told_without_our_secrets(kbw: Any) -> None:
+    key = "sk-live-51f0c2"
+    result = kbw("knowledge", "search", key, "question", KBW_WEKNORA_INGEST_KEY=key)
+    assert result.exit_code == 1
+    assert "no source [secret]" in result.stderr
+
+
 @pytest.mark.parametrize("arguments", [["list"], ["submit", "p.json"]], ids=" ".join)
 def test_without_a_running_system_the_way_to_start_one_is_told(kbw: Any, tmp_path: Path, arguments: list[str]) -> None:
     write(tmp_path / "p.json", payload())

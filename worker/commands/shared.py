@@ -30,7 +30,7 @@ def told(command: Callable[..., Any]) -> Callable[..., Any]:
         except BrokenPipeError:  # whoever read our output went away (`| head`): click ends without a word
             raise
         except Exception as error:  # noqa: BLE001 - a person at a terminal gets a line, not a traceback
-            fail(_line_of(error))
+            fail(_masked(_line_of(error)))
 
     return wrapped
 
@@ -46,6 +46,18 @@ def _line_of(error: Exception) -> str:
         return str(error)
     logging.getLogger("kbw.cli").debug("crashed", exc_info=error)
     return f"{Code.INTERNAL}: {type(error).__name__}: {error}; KBW_LOG_LEVEL=DEBUG shows where"
+
+
+def _masked(line: str) -> str:
+    """Without our secrets: what a server wrote may repeat the key that it was sent."""
+    from worker.masking import SecretMask
+    from worker.settings import Settings, SettingsError
+
+    try:
+        settings = Settings.load()
+    except SettingsError:
+        return line  # then no server was asked
+    return SecretMask(settings.secrets(), [settings.gitea.username]).text(line)
 
 
 def fail(text: str) -> None:
