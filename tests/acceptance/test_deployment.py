@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tasks.contract.payload import Payload
+from tests.acceptance.system import PATIENCE_S
 from worker.demo.git_server import GitServer
 
 pytestmark = pytest.mark.acceptance
@@ -31,7 +32,7 @@ def run(*command: str | Path, cwd: Path, code: int = 0, **environment: str) -> s
         env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": str(cwd), **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == code, done.stdout + done.stderr

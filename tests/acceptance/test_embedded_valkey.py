@@ -130,7 +130,9 @@ def test_a_server_whose_owner_died_is_adopted(make: Make, tmp_path: Path) -> Non
         "s = EmbeddedValkey(Path(sys.argv[1]), token=secrets.token_hex);"
         "s.start(); print(s.pid, flush=True); os._exit(9)"
     )
-    died = subprocess.run([sys.executable, "-c", owner, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    died = subprocess.run(
+        [sys.executable, "-c", owner, str(tmp_path)], capture_output=True, text=True, timeout=PATIENCE_S
+    )
     orphan = int(died.stdout)
     heir = make()
     heir.start()
@@ -328,7 +330,7 @@ def test_no_worker_starts_on_a_server_that_may_lose_records(
         "OPENCLAW_SHARED_DIR": str(tmp_path / "shared"),
     }
     command = [sys.executable, "-P", "-m", "worker.cli", "worker", "--class", "io"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 1
     assert f"CONFIG SET {setting}" in done.stderr
     assert address.password not in done.stderr

@@ -248,7 +248,7 @@ def test_a_rolling_restart_of_all_workers_under_a_load_of_200_jobs(staff: Staff)
         staff.hire(name, FULL.get(name, 1))  # the new one is there before the old one is gone, as in a deploy
         assert leaving.wait(PATIENCE_S) == 0
     sender.join()
-    results = staff.system.results(task_ids, 200.0)
+    results = staff.system.results(task_ids)
     assert all(result["success"] for result in results.values()), [r for r in results.values() if not r["success"]]
     assert all(len(staff.system.commits_of(task_id)) == 1 for task_id in task_ids)
     assert len({result["createdQaPath"] for result in results.values()}) == len(payloads)

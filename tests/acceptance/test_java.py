@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.system import System, running_system
+from tests.acceptance.system import PATIENCE_S, System, running_system
 
 pytestmark = pytest.mark.acceptance
 SAMPLES = Path(__file__).with_name("java")
@@ -33,13 +33,13 @@ def tool(name: str) -> str:
 def compiled(sources: list[Path], out: Path, *options: str) -> None:
     done = subprocess.run(
         [tool("javac"), "-encoding", "UTF-8", "--release", "17", "-d", str(out), *options, *map(str, sources)],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def ran(command: list[str], **environment: str) -> dict[str, object]:
-    done = subprocess.run(command, capture_output=True, timeout=150, check=False, env=environment or None)
+    done = subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False, env=environment or None)
     assert done.returncode == 0, done.stderr.decode()
     found: dict[str, object] = json.loads(done.stdout.decode("utf-8"))
     return found

@@ -16,7 +16,7 @@ import httpx
 import pytest
 from celery import Celery
 
-from tests.acceptance.system import System, running_system, wait_for
+from tests.acceptance.system import PATIENCE_S, System, running_system, wait_for
 from tests.ports import free_port
 from tests.resp import Resp
 
@@ -45,7 +45,8 @@ def redis(running: System) -> Iterator[Resp]:
 def http(running: System) -> Iterator[httpx.Client]:
     headers = {"Authorization": f"Bearer {HTTP_TOKEN}"}
     with httpx.Client(base_url=f"http://{running.environment['KBW_HTTP_ADDR']}", headers=headers, trust_env=False) as c:
-        wait_for(lambda: _answers(c), 30.0, running.tail)
+        c.timeout = PATIENCE_S
+        wait_for(lambda: _answers(c), PATIENCE_S, running.tail)
         yield c
 
 
@@ -71,7 +72,7 @@ def told_of(redis: Resp, task_id: str, kind: str = "result") -> list[dict[str, s
 def test_one_xadd_over_a_plain_socket_and_the_result_on_the_stream(running: System, redis: Resp) -> None:
     payload = without_file(running, "stream1")
     redis.call("XADD", JOBS, "*", "payload", json.dumps(payload, ensure_ascii=False))
-    wait_for(lambda: told_of(redis, payload["taskId"]), 60.0, running.tail)
+    wait_for(lambda: told_of(redis, payload["taskId"]), PATIENCE_S, running.tail)
     (told,) = told_of(redis, payload["taskId"])
     result = json.loads(told["result"])
     assert (told["success"], told["errorCode"]) == ("true", "")
@@ -85,7 +86,7 @@ def test_a_job_that_came_by_file_is_told_on_the_stream_too(running: System, redi
     payload = running.payload("both")
     running.drop(payload)
     running.results([payload["taskId"]])
-    wait_for(lambda: told_of(redis, payload["taskId"]), 20.0, running.tail)
+    wait_for(lambda: told_of(redis, payload["taskId"]), PATIENCE_S, running.tail)
     in_file = (running.shared / "results" / f"{payload['taskId']}.json").read_text("utf-8")
     assert told_of(redis, payload["taskId"])[0]["result"] == in_file
 
@@ -98,7 +99,7 @@ def test_bad_entries_of_every_kind_are_dead_letters_and_good_ones_go_on(running:
     ids.append(redis.call("XADD", JOBS, "*", "payload", json.dumps(incomplete)).decode())
     good = without_file(running, "behind")
     redis.call("XADD", JOBS, "*", "payload", json.dumps(good))
-    wait_for(lambda: told_of(redis, good["taskId"]), 60.0, running.tail)
+    wait_for(lambda: told_of(redis, good["taskId"]), PATIENCE_S, running.tail)
     assert [letter["entryId"] for letter in redis.entries(DEAD)] == ids
     assert {letter["errorCode"] for letter in redis.entries(DEAD)} == {"BAD_PAYLOAD"}
     (rejected,) = told_of(redis, "query-bad-1", "rejected")
@@ -112,8 +113,8 @@ def test_an_unknown_skill_and_a_conflict_are_answered(running: System, redis: Re
     first = without_file(running, "twice")
     redis.call("XADD", JOBS, "*", "payload", json.dumps(first))
     redis.call("XADD", JOBS, "*", "payload", json.dumps({**first, "question": "别的问题？"}))
-    wait_for(lambda: told_of(redis, unknown["taskId"]) and told_of(redis, first["taskId"]), 60.0, running.tail)
-    wait_for(lambda: told_of(redis, first["taskId"], "rejected"), 20.0, running.tail)
+    wait_for(lambda: told_of(redis, unknown["taskId"]) and told_of(redis, first["taskId"]), PATIENCE_S, running.tail)
+    wait_for(lambda: told_of(redis, first["taskId"], "rejected"), PATIENCE_S, running.tail)
     assert told_of(redis, unknown["taskId"])[0]["errorCode"] == "UNKNOWN_SKILL"
     assert told_of(redis, first["taskId"], "rejected")[0]["errorCode"] == "CONFLICT"
     assert told_of(redis, first["taskId"])[0]["success"] == "true"
@@ -138,7 +139,7 @@ def test_two_hundred_entries_with_repeats_and_a_killed_intake_give_each_result_o
         lambda: (
             ids <= {told["taskId"] for told in redis.entries(RESULTS)} and redis.call("XPENDING", JOBS, "kbw")[0] == 0
         ),
-        150.0,
+        PATIENCE_S,
         lambda: f"open: {ids - {told['taskId'] for told in redis.entries(RESULTS)}}\n{running.tail()}",
     )
     assert kills == 4
@@ -161,8 +162,8 @@ def _kill_intake(system: System, redis: Resp) -> int:
         found[:] = [pid for pid in _children(system.processes[0].pid) if "intake" in _command(pid)]
         return bool(found)
 
-    wait_for(there, 20.0, system.tail)
-    wait_for(lambda: listens(redis), 20.0, system.tail)
+    wait_for(there, PATIENCE_S, system.tail)
+    wait_for(lambda: listens(redis), PATIENCE_S, system.tail)
     limit = time.monotonic() + 2.0
     while redis.call("XPENDING", JOBS, "kbw")[0] == 0 and time.monotonic() < limit:
         time.sleep(0.001)
@@ -198,8 +199,8 @@ def test_http_takes_a_job_and_gives_its_result(running: System, http: httpx.Clie
     assert http.post("/jobs", json=payload).status_code == 200
     assert http.post("/jobs", json={**payload, "question": "别的？"}).status_code == 409
     path = f"/jobs/{payload['taskId']}"
-    wait_for(lambda: http.get(path).json()["result"], 60.0, running.tail)
-    wait_for(lambda: http.get(path).json()["state"] == "done", 20.0, running.tail)
+    wait_for(lambda: http.get(path).json()["result"], PATIENCE_S, running.tail)
+    wait_for(lambda: http.get(path).json()["state"] == "done", PATIENCE_S, running.tail)
     result = http.get(path).json()["result"]
     assert result["success"], result
     assert running.commits_of(payload["taskId"]) == [result["commitId"]]
@@ -207,7 +208,7 @@ def test_http_takes_a_job_and_gives_its_result(running: System, http: httpx.Clie
 
 
 def test_http_needs_its_token_and_probes_do_not(running: System, http: httpx.Client) -> None:
-    with httpx.Client(base_url=http.base_url, trust_env=False) as stranger:
+    with httpx.Client(base_url=http.base_url, trust_env=False, timeout=PATIENCE_S) as stranger:
         assert stranger.post("/jobs", json=without_file(running, "no")).status_code == 401
         assert stranger.get("/jobs").status_code == 401
         for path in ("/live", "/ready", "/metrics"):
@@ -232,7 +233,7 @@ def test_a_tree_with_http_stops_cleanly_under_a_client_that_stays(tmp_path: Path
     with running_system(tmp_path, KBW_HTTP_TOKEN=HTTP_TOKEN, KBW_HTTP_ADDR=f"127.0.0.1:{port}") as system:
         up = system.up()
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
-            wait_for(lambda: _answers(client), 30.0, system.tail)
+            wait_for(lambda: _answers(client), PATIENCE_S, system.tail)
             with socket.create_connection(("127.0.0.1", port)) as staying:
                 staying.sendall(b"POST /jobs HTTP/1.1\r\nHost: x\r\n")
                 assert system.stop(up) == 0
@@ -246,20 +247,20 @@ def test_the_celery_message_is_a_way_in(running: System, redis: Resp) -> None:
     sender.conf.broker_transport_options = {"global_keyprefix": "kbw:mq:"}
     payload = without_file(running, "celery")
     sender.send_task("kbw.submit", args=[payload], queue="kbw.io")
-    wait_for(lambda: told_of(redis, payload["taskId"]), 60.0, running.tail)
+    wait_for(lambda: told_of(redis, payload["taskId"]), PATIENCE_S, running.tail)
     assert told_of(redis, payload["taskId"])[0]["success"] == "true"
 
 
 def test_after_redis_was_emptied_new_jobs_run_and_old_ones_are_not_run_again(running: System, redis: Resp) -> None:
     old, new = without_file(running, "before"), without_file(running, "after")
     redis.call("XADD", JOBS, "*", "payload", json.dumps(old))
-    wait_for(lambda: told_of(redis, old["taskId"]), 60.0, running.tail)
+    wait_for(lambda: told_of(redis, old["taskId"]), PATIENCE_S, running.tail)
     first = told_of(redis, old["taskId"])[0]["result"]
-    wait_for(lambda: any(e.get("event") == "finish" for e in running.events(old["taskId"])), 20.0, running.tail)
+    wait_for(lambda: any(e.get("event") == "finish" for e in running.events(old["taskId"])), PATIENCE_S, running.tail)
     redis.call("FLUSHALL")
     redis.call("XADD", JOBS, "*", "payload", json.dumps(old))
     redis.call("XADD", JOBS, "*", "payload", json.dumps(new))
-    wait_for(lambda: told_of(redis, old["taskId"]) and told_of(redis, new["taskId"]), 90.0, running.tail)
+    wait_for(lambda: told_of(redis, old["taskId"]) and told_of(redis, new["taskId"]), PATIENCE_S, running.tail)
     assert {told["result"] for told in told_of(redis, old["taskId"])} == {first}
     assert len(running.commits_of(old["taskId"])) == 1
     assert len(running.commits_of(new["taskId"])) == 1

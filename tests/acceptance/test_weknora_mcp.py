@@ -114,23 +114,23 @@ def test_over_http_every_row_of_the_matrix_is_told_apart(
         mcp_http(mcp_command, server.url, free_port(), tmp_path / "mcp.log") as url,
         searching(McpServer(url=url, token=TOKEN)) as weknora,
     ):
-        found = weknora.find(KB, ASKED, timeout=20)
+        found = weknora.find(KB, ASKED, timeout=60)
         assert (found.status, [hit.content for hit in found.hits]) == (Status.HIT, [CARD["answers"][0]])
         request = server.searches()[-1].document
         assert (request["match_count"], request["vector_threshold"]) == (3, 0.5)
-        assert weknora.find(KB, "一句话让所有人都沉默了", timeout=20).status is Status.ZERO_HIT
-        assert weknora.find("没有的库", ASKED, timeout=20).status is Status.KB_NOT_FOUND
+        assert weknora.find(KB, "一句话让所有人都沉默了", timeout=60).status is Status.ZERO_HIT
+        assert weknora.find("没有的库", ASKED, timeout=60).status is Status.KB_NOT_FOUND
         with server.trapped(search_fails=True):
-            assert weknora.find(KB, ASKED, timeout=20).status is Status.UNAVAILABLE
+            assert weknora.find(KB, ASKED, timeout=60).status is Status.UNAVAILABLE
         with server.trapped(status=500):
-            assert weknora.find(KB, ASKED, timeout=20).status is Status.UNAVAILABLE
+            assert weknora.find(KB, ASKED, timeout=60).status is Status.UNAVAILABLE
         with server.trapped(html=True):
-            assert weknora.find(KB, ASKED, timeout=20).status is Status.UNAVAILABLE
+            assert weknora.find(KB, ASKED, timeout=60).status is Status.UNAVAILABLE
         with server.trapped(hang_s=40.0):
             started = time.monotonic()
             assert weknora.find(KB, ASKED, timeout=1.0).status is Status.TIMEOUT
             assert time.monotonic() - started < 30
-        assert weknora.find(KB, ASKED, timeout=20).status is Status.HIT
+        assert weknora.find(KB, ASKED, timeout=60).status is Status.HIT
     tools = {call.path for call in server.calls}
     assert not [path for path in tools if "chat" in path]
 
@@ -142,7 +142,7 @@ def test_as_a_mounted_source_it_is_one_like_any_other(mcp_command: Path, server:
         found = {}
         for base, token in ((KB, TOKEN), ("没有的库", TOKEN), (KB, "wrong-token")):
             headers = {"Authorization": "Bearer {{env.KB_MCP}}"}
-            asked = spec(endpoint=url, adapter="weknora_mcp", request={"kb_id": base}, headers=headers, timeout=20)
+            asked = spec(endpoint=url, adapter="weknora_mcp", request={"kb_id": base}, headers=headers, timeout=60)
             source = WeknoraSource(asked, over_mcp, environment(KB_MCP=token), outbound, clock)
             found[base, token] = source.search(ASKED)
     outbound.close()
@@ -156,7 +156,7 @@ def test_a_wrong_token_and_a_dead_server(mcp_command: Path, server: WeknoraServe
         mcp_http(mcp_command, server.url, port, tmp_path / "mcp.log") as url,
         searching(McpServer(url=url, token="wrong-token")) as weknora,
     ):
-        assert weknora.find(KB, ASKED, timeout=20).status is Status.UNAUTHORIZED
+        assert weknora.find(KB, ASKED, timeout=60).status is Status.UNAUTHORIZED
     with searching(McpServer(url=f"http://127.0.0.1:{port}/mcp", token=TOKEN)) as weknora:
         assert weknora.find(KB, ASKED, timeout=10).status is Status.UNAVAILABLE
 
@@ -165,10 +165,10 @@ def test_a_session_survives_a_restart_of_the_server(mcp_command: Path, server: W
     port, log = free_port(), tmp_path / "mcp.log"
     with searching(McpServer(url=f"http://127.0.0.1:{port}/mcp", token=TOKEN)) as weknora:
         with mcp_http(mcp_command, server.url, port, log):
-            assert weknora.find(KB, ASKED, timeout=20).status is Status.HIT
+            assert weknora.find(KB, ASKED, timeout=60).status is Status.HIT
         assert weknora.find(KB, ASKED, timeout=5).status is Status.UNAVAILABLE
         with mcp_http(mcp_command, server.url, port, log):
-            assert weknora.find(KB, ASKED, timeout=20).status is Status.HIT
+            assert weknora.find(KB, ASKED, timeout=60).status is Status.HIT
 
 
 def test_over_stdio(mcp_command: Path, server: WeknoraServer) -> None:
@@ -176,6 +176,6 @@ def test_over_stdio(mcp_command: Path, server: WeknoraServer) -> None:
     stdio = McpServer(command=f"{mcp_command} --transport stdio", environment=environment)
     with searching(stdio) as weknora:
         assert weknora.find(KB, ASKED, timeout=60).status is Status.HIT
-        assert weknora.find("没有的库", ASKED, timeout=20).status is Status.KB_NOT_FOUND
+        assert weknora.find("没有的库", ASKED, timeout=60).status is Status.KB_NOT_FOUND
     with searching(McpServer(command="/no/such/command")) as weknora:
-        assert weknora.find(KB, ASKED, timeout=20).status is Status.MISCONFIGURED
+        assert weknora.find(KB, ASKED, timeout=60).status is Status.MISCONFIGURED

@@ -15,7 +15,7 @@ from tests.chaos.processes import PROC, all_processes, processes_of
 from tests.chaos.world import World
 from worker.app import KINDS
 
-DRAIN_S = 60.0
+DRAIN_S = 240.0
 """Longer than ``KBW_VISIBILITY_S`` of the storm: until then the broker keeps what dead workers had in hand."""
 
 _LINK = re.compile(r"^- \[.*?\]\(<?([^)>]+)>?\)", re.MULTILINE)
@@ -117,7 +117,7 @@ def left_over(world: World) -> list[str]:
         return found
 
     found = _until_empty(remaining)
-    found += _until_empty(lambda: zombies(world), 10.0)
+    found += _until_empty(lambda: zombies(world))
     for folder in (world.system.home / "cache", world.system.home / "second-cache"):
         found += [f"stray lock {path}" for path in (folder / "mirrors").rglob("*.git/**/*.lock")]
     return found

@@ -18,7 +18,7 @@ from tests.chaos.processes import Process, descendants, processes_of
 from tests.chaos.world import World, signalled
 
 POLL_S = 0.05
-PATIENCE_S = 90.0
+PATIENCE_S = 240.0
 """Seconds that jobs may stand still in a storm; the longest repair is an election plus a lease plus a stall."""
 
 DECK = (

@@ -148,7 +148,7 @@ def end(world: World) -> None:
             signalled(process, signal.SIGKILL)
         time.sleep(0.2)
     for popen in world.system.processes:
-        popen.wait(10)
+        popen.wait(60)
     world.kill_git()
     with contextlib.suppress(OSError, ValueError):
         os.kill(int((world.system.home / "state" / "valkey" / "valkey.pid").read_text()), signal.SIGKILL)
