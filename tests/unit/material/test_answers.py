@@ -11,7 +11,7 @@ from tasks.knowledge.found import Status
 from worker.adapters.weknora.results import WeknoraFault, body_of
 
 
-def app_error(code: int) -> dict[str, Any]:
+def app_error(code: int | str) -> dict[str, Any]:
     return {"success": False, "error": {"code": code, "message": "…", "details": None}}
 
 
@@ -21,7 +21,11 @@ def app_error(code: int) -> dict[str, Any]:
         (401, {"error": "Unauthorized: invalid API key"}, Status.UNAUTHORIZED),
         (403, {"error": "Forbidden: API key scope does not allow this operation"}, Status.UNAUTHORIZED),
         (404, app_error(1003), Status.KB_NOT_FOUND),
+        (404, app_error("1003"), Status.KB_NOT_FOUND),
+        (404, app_error("NOT_FOUND"), Status.KB_NOT_FOUND),  # as the documentation has it
         (404, "404 page not found", Status.BAD_RESPONSE),
+        (404, {"error": "no route"}, Status.BAD_RESPONSE),
+        (400, app_error("BAD_REQUEST"), Status.MISCONFIGURED),
         (400, app_error(1000), Status.MISCONFIGURED),
         (500, app_error(1007), Status.UNAVAILABLE),
         (503, app_error(2201), Status.UNAVAILABLE),

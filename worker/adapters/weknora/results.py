@@ -66,7 +66,7 @@ def body_of(status: int, content: bytes, what: str) -> dict[str, Any]:
     if 300 <= status < 400:
         raise WeknoraFault(Status.BAD_RESPONSE, f"{what}: HTTP {status}, a redirect is not followed")
     meant = _CODES.get(code) or _CODES.get(status) or (Status.UNAVAILABLE if status >= 500 else Status.BAD_RESPONSE)
-    if status == 404 and not code:  # a wrong base URL or an old server, not a missing base
+    if status == 404 and not isinstance(_member(document, "error"), Mapping):  # a wrong base URL, an old server
         meant = Status.BAD_RESPONSE
     raise WeknoraFault(meant, f"{what}: HTTP {status}" + (f", code {code}" if code else ""), code=code, told=told)
 
@@ -76,12 +76,19 @@ def is_success(document: Mapping[str, Any]) -> bool:
     return document.get("success", "data" in document) is True and not document.get("error")
 
 
+def _member(document: object, name: str) -> object:
+    return document.get(name) if isinstance(document, Mapping) else None
+
+
 def _error_of(document: object) -> tuple[int, str]:
-    """Code and message of ``{"success":false,"error":{code,message}}``; of ``{"error":"…"}`` only the message."""
-    error = document.get("error") if isinstance(document, dict) else None
+    """Code and message of ``{"success":false,"error":{code,message}}``; of ``{"error":"…"}`` only the message.
+
+    The code is a number, also written as a text; the documentation has words, which count as none.
+    """
+    error = _member(document, "error")
     if isinstance(error, Mapping):
-        code = error.get("code")
-        return (code if isinstance(code, int) else 0), str(error.get("message") or "")[:300]
+        code = str(error.get("code"))
+        return (int(code) if code.isdecimal() and len(code) < 10 else 0), str(error.get("message") or "")[:300]
     return 0, error[:300] if isinstance(error, str) else ""
 
 
