@@ -131,6 +131,29 @@ def files(home: Path, **names: str) -> list[str]:
     return [part for name, file in names.items() for part in (f"--{name.replace('_', '-')}", str(home / file))]
 
 
+def test_a_secret_in_an_answer_file_reaches_neither_result_nor_repository(system: System) -> None:
+    home, task = system.home, saved(system, system.payload(1)).name
+    kbw(system, "prepare", *files(home, input=task, context_output="c.json"))
+    (home / "s.json").write_text('{"rationale": "", "selectedPages": [{"path": "concepts/p2.md"}]}')
+    kbw(system, "fetch", *files(home, input=task, context="c.json", selection="s.json", evidence_output="e.json"))
+    scores = dict.fromkeys(("reuseValue", "synthesisDepth", "evidenceQuality", "stability"), 1)
+    document = {
+        "answer": f"令牌是 {TOKEN}。",
+        "knowledgeSufficient": True,
+        "sources": [{"path": "concepts/p2.md"}],
+        "qaEvaluation": {**scores, "reason": f"常见 {API_KEY}"},
+        "qa": {"write": True, "title": f"令牌 {TOKEN}", "content": f"密钥是 {API_KEY}。"},
+    }
+    (home / "a.json").write_text(json.dumps(document))
+
+    kbw(system, "apply", *files(home, input=task, context="c.json", evidence="e.json", answer="a.json"))
+
+    result = system.result("query-c1-m1") or {}
+    assert f"]({result['createdQaPath']})" in system.git.git("team", "kb", "show", "HEAD:index.md")
+    told = json.dumps(result) + system.git.git("team", "kb", "show", "HEAD")
+    assert [secret for secret in (TOKEN, API_KEY) if secret in told] == []
+
+
 @pytest.mark.parametrize("output", ["nowhere/c.json", "query-c1-m1.json"], ids=["no folder", "the payload"])
 def test_an_output_that_cannot_be_written_is_told_in_the_result_too(system: System, output: str) -> None:
     file = saved(system, system.payload(1))

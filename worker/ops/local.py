@@ -210,8 +210,8 @@ def apply(
         outcome = applying.apply(
             payload,
             found,
-            _artefact(evidence, Evidence, payload),
-            _readable(lambda: read_answer(read_file(answer, "answer"), name=answer.name)),
+            _without_secrets(_artefact(evidence, Evidence, payload), opened),
+            _without_secrets(_readable(lambda: read_answer(read_file(answer, "answer"), name=answer.name)), opened),
             now=timestamp(ports.clock.now()),
             is_page=visible_in(ports.kb.at(repo, found.kb.commit)),
         )
@@ -285,6 +285,11 @@ def _readable(read: Callable[[], S]) -> S:
 
 def _artefact(path: Path, shape: type[S], payload: Payload) -> S:
     return read_artefact(read_file(path, "file"), shape, payload.task_id, path.name)
+
+
+def _without_secrets(artefact: S, opened: Opened) -> S:
+    """As a job's folder would keep it: what is committed must hold no more than what is written to files."""
+    return artefact.model_validate(opened.shop.mask.value(artefact.document()))
 
 
 def _keep_apart(output: Path, *inputs: Path) -> None:
