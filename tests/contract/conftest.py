@@ -18,7 +18,8 @@ from worker.demo.git_server import GitServer
 
 @pytest.fixture(scope="module")
 def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    server = EmbeddedValkey(Path(tmp_path_factory.mktemp("state")), token=secrets.token_hex)
+    # it need not outlive anything, and one that waits for its disk holds up its clients for seconds
+    server = EmbeddedValkey(Path(tmp_path_factory.mktemp("state")), token=secrets.token_hex, fsync="no")
     yield server.start().url
     server.stop()
 
