@@ -9,12 +9,13 @@ import pytest
 
 from tasks.contract.answer import AnswerSource, UsedAttachment
 from tasks.contract.outcome import Outcome, Receipt
+from tasks.contract.payload import Payload
 from tasks.contract.result import Result
 from tasks.errors import Code, PermanentError, TransientError
 from tasks.ports import Failure
 from tasks.stages.job import Job, failure_of
 from tasks.stages.publish import publish, result_of, result_of_failure
-from tests.fakes import FailingAt, World, payload
+from tests.fakes import FailingAt, MemorySink, World, payload
 
 TASK = "query-c1-m1"
 FIELDS = list(Result(success=True, task_id="x").document())
@@ -61,6 +62,28 @@ def test_all_fields_are_always_there_and_of_their_kind(result: Result) -> None:
 
     assert list(document) == FIELDS
     assert None not in document.values()
+
+
+class SleepySink(MemorySink):
+    """When its first writer wakes up, a replay has fixed and delivered another result."""
+
+    job: Job | None = None
+
+    def deliver(self, payload: Payload | None, task_id: str, document: bytes) -> None:
+        job, self.job = self.job, None
+        if job:
+            job.folder.write("result.json", b"new")
+            super().deliver(payload, task_id, b"new")
+        super().deliver(payload, task_id, document)
+
+
+def test_a_publisher_that_slept_through_a_replay_leaves_the_new_result_in_place() -> None:
+    sink = SleepySink()
+    world = World(sink=sink)
+    sink.job = job = job_with(world)
+    publish(job)
+
+    assert [document == b"new" for document in delivered(world)] == [True, False, True]
 
 
 def test_a_page_that_was_created() -> None:
