@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from tasks.contract.shape import JsonObject
 from tasks.contract.trace import fresh_traceparent, sent_traceparent
 from tasks.errors import Code, PermanentError
 from tasks.pipeline import Pipeline, timestamp
-from tasks.ports import Accepted, Ack, JobArchive, JobFolder, JobFolders, JobStore, NewJob, ResultSink
+from tasks.ports import Accepted, Ack, JobArchive, JobFolder, JobFolders, JobStore, NewJob, Record, ResultSink
 from tasks.registry import pipeline_of
 from tasks.restore import record_of_answered, record_of_open
 from tasks.stages.job import EVENTS, PAYLOAD, RESULT
@@ -27,7 +28,8 @@ class Intake:
     """What accepting needs.
 
     ``wake(pipeline, stage, task_id)`` sends a wake-up call. ``hide`` takes configured secrets out of a document: a job
-    is what its folder keeps, so its content is compared in that form. ``token(n)`` gives ``n`` random bytes as hex.
+    is what its folder keeps, so its content is compared in that form. ``token(n)`` gives ``n`` random bytes as hex;
+    ``now`` is this host's time, for the journal.
     """
 
     jobs: JobStore
@@ -37,6 +39,7 @@ class Intake:
     wake: Callable[[Pipeline, str, str], None]
     hide: Callable[[JsonObject], JsonObject] = lambda document: document
     token: Callable[[int], str] = secrets.token_hex
+    now: Callable[[], float] = time.time
 
 
 def accept(
@@ -75,6 +78,8 @@ def accept(
     if accepted.kind == "new":
         record = accepted.record
         folder.append(EVENTS, accept_event(record.created, pipeline.first.name, source, record.traceparent))
+    elif payload.result_file in accepted.record.more_result_files:
+        folder.append(EVENTS, _repeat_event(accepted.record, str(payload.result_file), source, intake.now()))
     intake.wake(pipeline, accepted.record.stage, payload.task_id)
     return accepted
 
@@ -101,6 +106,12 @@ def accept_event(at: float, stage: str, source: str, traceparent: str) -> JsonOb
         "actor": source,
         "traceparent": traceparent,
     }
+
+
+def _repeat_event(record: Record, result_file: str, source: str, now: float) -> JsonObject:
+    """Where a repeat wants the result as well: Redis may forget it, the repeat was accepted all the same."""
+    at: JsonObject = {"at": timestamp(now), "event": "repeat", "stage": record.stage, "generation": record.generation}
+    return at | {"attempt": record.attempt, "epoch": record.epoch, "actor": source, "resultFile": result_file}
 
 
 def _recall(intake: Intake, task_id: str, folder: JobFolder, *, same: bool) -> None:

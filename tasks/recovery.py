@@ -36,6 +36,7 @@ class History:
     failed_why: str = ""
     source: str = ""
     traceparent: str = ""
+    more_result_files: tuple[str, ...] = ()
 
 
 def read_history(folder: JobFolder) -> History:
@@ -72,6 +73,9 @@ def _told(found: History, event: dict[str, Any]) -> History:
         return replace(found, failed_stage=str(stage or ""), failed_why=str(event.get("reason") or ""))
     if kind == "cancel":
         return replace(found, cancelled=True)
+    if kind == "repeat":
+        places = dict.fromkeys((*found.more_result_files, str(event.get("resultFile") or "")))
+        return replace(found, more_result_files=tuple(place for place in places if place))
     if kind == "start":
         return replace(
             found,
@@ -108,6 +112,7 @@ def record_of(job: Job, pipeline_of: Callable[[str], Pipeline], history: History
             finished=history.finished_at,
             generation=history.generation,
             traceparent=history.traceparent or answered.traceparent,
+            more_result_files=history.more_result_files,
         )
         return replace(answered, state="queued", epoch=history.epoch) if history.undelivered else answered
     document = _document(job.folder, PAYLOAD)
@@ -126,6 +131,7 @@ def record_of(job: Job, pipeline_of: Callable[[str], Pipeline], history: History
         generation=history.generation,
         epoch=history.epoch,
         cancelled=history.cancelled,
+        more_result_files=history.more_result_files,
         traceparent=history.traceparent or record.traceparent or fresh_traceparent(job.ports.clock.token(16)),
         # a commit that was begun is finished, whatever is wished meanwhile
         attempt=1 if stage.batched and history.commit_begun else 0,

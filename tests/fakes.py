@@ -137,7 +137,8 @@ class World:
 
     @property
     def intake(self) -> Intake:
-        return Intake(self.records.store, self.records.archive, self.folders, self.sink, self.wake)
+        parts = (self.records.store, self.records.archive, self.folders, self.sink, self.wake)
+        return Intake(*parts, now=self.clock.now)
 
     def accept(self, document: JsonObject, source: str = "test", traceparent: str = "") -> Accepted:
         return accept(document, source=source, intake=self.intake, traceparent=traceparent)

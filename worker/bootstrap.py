@@ -243,8 +243,9 @@ class Workshop(RecordShop):
 
     def intake(self, wake: Callable[[Pipeline, str, str], None]) -> Intake:
         """What accepting needs."""
-        records, token = self.records, self.clock.token
-        return Intake(records.store, records.archive, self.folders, self.delivery, wake, self.mask.value, token)
+        records, clock = self.records, self.clock
+        parts = (records.store, records.archive, self.folders, self.delivery, wake, self.mask.value)
+        return Intake(*parts, token=clock.token, now=clock.now)
 
     @cached_property
     def streams(self) -> JobStreams:

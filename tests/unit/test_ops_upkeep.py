@@ -111,6 +111,30 @@ def test_a_result_that_nobody_has_yet_is_still_delivered(code: str) -> None:
     assert recover(upkeep_of(world)) == [Recovered(TASK, wanted, "publish")], "delivered now: it is over"
 
 
+def test_where_a_repeat_wants_the_result_survives_the_loss_too() -> None:
+    world = World()
+    for place in (f"results/{TASK}.json", "results/second.json", "results/second.json"):
+        world.accept(payload(resultFile=place))
+    world.step()
+    lose_redis(world)
+    recover(upkeep_of(world))
+    world.settle(patience_s=5.0)
+
+    first, second = (world.sink.delivered[f"results/{name}.json"] for name in (TASK, "second"))
+    assert first == second
+    assert len(second) == 1
+
+
+def test_a_repeat_that_is_faster_than_recovery_gets_the_result_at_both_places() -> None:
+    world = World()
+    world.accept(payload())
+    lose_redis(world)
+    world.accept(payload(resultFile="results/second.json"))
+    world.settle(patience_s=5.0)
+
+    assert world.sink.delivered["results/second.json"] == world.sink.delivered[f"results/{TASK}.json"]
+
+
 def test_a_failed_job_is_replayed_where_it_failed_although_redis_was_lost_since() -> None:
     world = World()
     world.model = FailingAt(
