@@ -137,9 +137,11 @@ def test_threads_that_ask_for_a_fresh_look_share_one(server: GitServer, mirror: 
     single = server.counts.requests - before
     server.faults.delay_s = 600.0
     before = server.counts.requests
-    threads = [threading.Thread(target=lambda: mirror.latest(fresh=True)) for _ in range(6)]
+    together = threading.Barrier(7)
+    threads = [threading.Thread(target=lambda: (together.wait(), mirror.latest(fresh=True))) for _ in range(6)]
     for thread in threads:
         thread.start()
+    together.wait()
     time.sleep(0.5)  # one asks, and the others wait for it
     server.faults.delay_s = 0.0
     for thread in threads:
