@@ -48,6 +48,15 @@ RECORDS: dict[str, tuple[list[float], dict[str, Any]]] = {
     "直角": ([0.0, 0.0, 4.0, 0.0], {"lang": "zh", "year": 2026, "weight": 0.25, "checked": False}),
     "opposite": ([-1.0, 0.0, 0.0, 0.0], {"lang": "en", "year": 2024, "weight": 0.5, "checked": True}),
 }
+CROWD = {
+    # a dozen others are longer, and nearer as points, than the one record of the question's direction
+    "同一方向": RECORDS["同一方向"],
+    **{f"旁边{number}": ([2.0, 1.0, number / 100, 0.0], RECORDS["直角"][1]) for number in range(12)},
+}
+INDEXES = {  # name → what it was built for, and what it holds
+    **{metric: (metric, RECORDS) for metric in ("cosine", "l2", "dot")},
+    **{f"crowd_{metric}": (metric, CROWD) for metric in ("l2", "dot")},
+}
 COSINES = {text: cosine(QUERY, vector) for text, (vector, _) in RECORDS.items()}
 
 
@@ -75,11 +84,12 @@ def qdrant_client(path: str) -> Any:
 
 def fill_qdrant(client: Any) -> None:
     models = import_module("qdrant_client.models")
-    for name, distance in {"cosine": "Cosine", "l2": "Euclid", "dot": "Dot"}.items():
-        client.create_collection(f"kb_{name}", models.VectorParams(size=4, distance=distance))
+    distances = {"cosine": "Cosine", "l2": "Euclid", "dot": "Dot"}
+    for name, (metric, records) in INDEXES.items():
+        client.create_collection(f"kb_{name}", models.VectorParams(size=4, distance=distances[metric]))
         points = [
             models.PointStruct(id=number, vector=vector, payload={"content": text, "title": f"题{number}", **facts})
-            for number, (text, (vector, facts)) in enumerate(RECORDS.items(), 1)
+            for number, (text, (vector, facts)) in enumerate(records.items(), 1)
         ]
         client.upsert(f"kb_{name}", points)
 
@@ -111,11 +121,14 @@ def sqlite_vec(folder: Path, _stack: ExitStack) -> Base:
     base = apsw.Connection(str(folder / "kb.db"))
     base.enable_load_extension(True)
     base.load_extension(extension.loadable_path())
-    for name, declared in {"cosine": " distance_metric=cosine", "l2": ""}.items():
+    declarations = {"cosine": " distance_metric=cosine", "l2": ""}
+    for name, (metric, records) in INDEXES.items():
+        if metric not in declarations:
+            continue
         facts = "lang text, year integer, weight float, checked boolean"
-        columns = f"embedding float[4]{declared}, {facts}, +content text, +title text"
+        columns = f"embedding float[4]{declarations[metric]}, {facts}, +content text, +title text"
         base.execute(f"CREATE VIRTUAL TABLE kb_{name} USING vec0({columns})")
-        for number, (text, (vector, its)) in enumerate(RECORDS.items(), 1):
+        for number, (text, (vector, its)) in enumerate(records.items(), 1):
             places = ", ".join("?" * (4 + len(its)))
             base.execute(
                 f"INSERT INTO kb_{name}(rowid, embedding, content, title, {', '.join(its)}) VALUES ({places})",
@@ -135,10 +148,10 @@ def pgvector(folder: Path, stack: ExitStack) -> Base:
     uri = server.get_uri()
     with psycopg.connect(uri, autocommit=True) as base:
         base.execute("CREATE EXTENSION vector")
-        for name in ("cosine", "l2", "dot"):
+        for name, (_, records) in INDEXES.items():
             facts = "lang text, year integer, weight double precision, checked boolean"
             base.execute(f"CREATE TABLE kb_{name} (content text, title text, embedding vector(4), {facts})")
-            for number, (text, (vector, its)) in enumerate(RECORDS.items(), 1):
+            for number, (text, (vector, its)) in enumerate(records.items(), 1):
                 values = [text, f"题{number}", str(vector), *its.values()]
                 base.execute(f"INSERT INTO kb_{name} VALUES (%s, %s, %s, %s, %s, %s, %s)", values)
     return Base(PgvectorStore(LOCAL, CLOCK.monotonic), uri, ("cosine", "l2", "dot"), {})
@@ -195,6 +208,11 @@ def test_nothing_above_the_threshold_is_zero_hits(base: Base) -> None:
 def test_top_k_takes_the_nearest(base: Base) -> None:
     for metric in base.metrics:
         assert texts(base.search(index=metric, top_k=1)) == ["同一方向"]
+
+
+def test_what_another_metric_puts_last_is_still_found_by_its_cosine(base: Base) -> None:
+    for metric in set(base.metrics) - {"cosine"}:
+        assert texts(base.search(index=f"crowd_{metric}", metric=metric, top_k=1, threshold=0.95)) == ["同一方向"]
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,10 @@ from typing import Any
 from tasks.knowledge.found import Hit, Status
 from tasks.knowledge.spec import VdbParams
 from worker.adapters.knowledge.fault import SearchFault
-from worker.adapters.knowledge.vectors import Place, check_dimension, missing_extra, not_found, text_of
+from worker.adapters.knowledge.vectors import Place, candidates, check_dimension, missing_extra, not_found, text_of
 from worker.outbound import AllowedHosts, OutboundError, Resolve, checked_addresses, resolve_by_system
 
 OPERATORS = {"cosine": "<=>", "l2": "<->", "dot": "<#>"}
-MORE_CANDIDATES = 4
 _ENCRYPTED = ("require", "verify-ca", "verify-full")
 _SHORTEST_S = 0.05
 _FAULTS: Mapping[str, tuple[Status, str]] = {
@@ -136,7 +135,6 @@ def _statement(sql: Any, table: Any, vector: Sequence[float], params: VdbParams)
             where.append(sql.SQL("{}::text = ANY(%s)").format(sql.Identifier(name)))
         values.append(wanted)
     metric = params.metric or "cosine"
-    limit = params.top_k if metric == "cosine" else params.top_k * MORE_CANDIDATES
     statement = sql.SQL(
         "SELECT 1 - ({e} <=> %s::vector), {picked} FROM {table} WHERE {where} ORDER BY {e} {op} %s::vector LIMIT %s"
     ).format(
@@ -146,7 +144,7 @@ def _statement(sql: Any, table: Any, vector: Sequence[float], params: VdbParams)
         where=sql.SQL(" AND ").join(where),
         op=sql.SQL(OPERATORS[metric]),
     )
-    return statement, [*values, text, limit]
+    return statement, [*values, text, candidates(params, metric)]
 
 
 def _hit(row: Sequence[Any]) -> Hit:

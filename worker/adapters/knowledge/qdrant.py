@@ -20,6 +20,7 @@ from worker.adapters.knowledge.dialects import decode
 from worker.adapters.knowledge.fault import SearchFault, fault_of_status
 from worker.adapters.knowledge.vectors import (
     Place,
+    candidates,
     check_dimension,
     check_metric,
     content_of,
@@ -31,7 +32,6 @@ from worker.adapters.knowledge.vectors import (
 from worker.outbound import Outbound
 
 METRICS = {"cosine": "cosine", "euclid": "l2", "dot": "dot", "manhattan": "manhattan"}
-MORE_CANDIDATES = 4  # another metric orders otherwise: look at more records than are wanted
 _FIELDS = {"id", "score", "payload", "vector"}
 
 
@@ -150,7 +150,7 @@ def _query(vector: Sequence[float], params: VdbParams, index: _Index) -> dict[st
     is_cosine = index.metric == "cosine"
     body: dict[str, Any] = {
         "query": list(vector),
-        "limit": params.top_k if is_cosine else params.top_k * MORE_CANDIDATES,
+        "limit": candidates(params, index.metric),
         "with_payload": True,
         "with_vector": not is_cosine,
     }

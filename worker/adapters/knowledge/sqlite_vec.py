@@ -23,6 +23,7 @@ from tasks.knowledge.spec import VdbParams
 from worker.adapters.knowledge.fault import SearchFault
 from worker.adapters.knowledge.vectors import (
     Place,
+    candidates,
     check_dimension,
     check_metric,
     missing_extra,
@@ -30,7 +31,6 @@ from worker.adapters.knowledge.vectors import (
     text_of,
 )
 
-MORE_CANDIDATES = 4
 MOST_NEIGHBOURS = 4_096  # vec0 gives no more
 MOST_QUERIES = 32
 _VECTOR = re.compile(r"(?P<name>\w+)\s+float\[(?P<size>\d+)\](?P<rest>[^,)]*)", re.IGNORECASE)
@@ -88,7 +88,7 @@ def _ask(connection: Any, vector: Sequence[float], params: VdbParams) -> list[Hi
     columns = params.columns
     names = [_column(name) if name else "''" for name in (columns.content, columns.title, columns.url)]
     wanted = struct.pack(f"{len(vector)}f", *vector)
-    limit = params.top_k if metric == "cosine" else params.top_k * MORE_CANDIDATES
+    limit = min(candidates(params, metric), MOST_NEIGHBOURS)
     hits: list[Hit] = []
     for chosen in _choices(params):
         conditions = [f"{_column(name)} IN ({', '.join('?' * len(options))})" for name, options in chosen]
@@ -98,7 +98,7 @@ def _ask(connection: Any, vector: Sequence[float], params: VdbParams) -> list[Hi
             f"WHERE {' AND '.join([f'{_column(columns.embedding)} MATCH ?', 'k = ?', *conditions])}"
         )
         values = [value for _, options in chosen for value in options]
-        rows = connection.execute(statement, (wanted, wanted, min(limit, MOST_NEIGHBOURS), *values)).fetchall()
+        rows = connection.execute(statement, (wanted, wanted, limit, *values)).fetchall()
         hits += [_hit(found) for found in rows if found[0] is not None]
     return hits
 

@@ -19,6 +19,7 @@ from worker.adapters.knowledge.embeddings import Embeddings
 from worker.adapters.knowledge.fault import SearchFault
 
 MAX_QUERY_CHARS = 8_000
+MORE_CANDIDATES, LEAST_CANDIDATES = 4, 50
 ROUNDING = 1e-6
 """Stores keep 32-bit floats: a similarity that is exactly the threshold must not be lost to rounding."""
 
@@ -87,6 +88,11 @@ def check_dimension(params: VdbParams, index: int, vector: Sequence[float]) -> N
             f"index {params.index_name} has {index} dimensions, {params.embedding_model or 'the model'} makes "
             f"{len(vector)}: set vdb_params.embedding_model to the model that made the index",
         )
+
+
+def candidates(params: VdbParams, metric: str) -> int:
+    """How many records a store is asked for: another metric than the cosine orders otherwise, so more than wanted."""
+    return params.top_k if metric == "cosine" else max(params.top_k * MORE_CANDIDATES, LEAST_CANDIDATES)
 
 
 def check_metric(params: VdbParams, index: str) -> None:
