@@ -34,8 +34,8 @@ class RecordShop:
         embedded = running_server(self.state_dir)
         if embedded is None:
             raise SettingsError(
-                f"no running system answers in {self.state_dir} (KBW_STATE_DIR): start `kbw up` (it takes a moment), or "
-                "set KBW_REDIS_URL to its Redis"
+                f"no running system answers in {self.state_dir} (KBW_STATE_DIR): start `kbw up` (it takes a moment), "
+                "or set KBW_REDIS_URL to its Redis"
             )
         return embedded.broker_url
 
