@@ -178,7 +178,8 @@ def test_an_answer_that_cites_what_was_never_read_is_refused(system: System) -> 
     result = kbw(system, "apply", *named)
 
     assert result.exit_code == 1
-    assert json.loads((home / "out.json").read_bytes())["errorCode"] == "UNKNOWN_SOURCE"
+    told = json.loads((home / "out.json").read_bytes())
+    assert (told["errorCode"], told["processedSources"]) == ("UNKNOWN_SOURCE", ["team-kb"])
     assert json.loads(result.stdout.splitlines()[-1]) == {"success": False, "resultFile": str(home / "out.json")}
     assert system.result("query-c1-m1") is None
 
@@ -208,7 +209,8 @@ def test_artefacts_of_another_task_are_refused(system: System) -> None:
     assert result.exit_code == 1
     assert "BAD_PAYLOAD" in result.stderr
     assert not (home / "e.json").exists()
-    assert (system.result("query-c1-m1") or {})["errorCode"] == "BAD_PAYLOAD"
+    told = system.result("query-c1-m1") or {}
+    assert (told["errorCode"], told["processedSources"]) == ("BAD_PAYLOAD", [])
 
 
 def test_a_server_that_refuses_the_token_is_told_without_it(system: System) -> None:

@@ -32,6 +32,7 @@ from tasks.stages import commit as committing
 from tasks.stages import fetch as fetching
 from tasks.stages import mounting
 from tasks.stages import prepare as preparing
+from tasks.stages.apply import TEAM_KB
 from tasks.stages.job import EVENTS, PAYLOAD, RESULT, Job, failure_of, read_artefact
 from tasks.stages.publish import result_of, result_of_failure
 from worker.bootstrap import Workshop, workshop
@@ -219,7 +220,7 @@ def apply(
         result = result_of(outcome, receipt, {})
     except JobError as error:
         reason = f"{error.code}: {error.en}"
-        result = result_of_failure(payload.task_id, failure_of(error), {})
+        result = _failed(payload, error, context)
     body = _bytes_of(result, opened)
     if result_output is not None:
         _write(result_output, body)
@@ -252,24 +253,33 @@ def _prepare(opened: Opened, ports: Ports) -> Context:
     )
 
 
-def _file_command(path: Path, settings: Settings, output: Path, work: Callable[[Opened, Ports], S], *inputs: Path) -> S:
+def _file_command(path: Path, settings: Settings, output: Path, work: Callable[[Opened, Ports], S], *read: Path) -> S:
     """Run one stage; on failure the error result goes to ``resultFile`` and no output file is written.
 
-    ``inputs``: what is read besides the payload.
+    ``read``: the files besides the payload that are read, the context first.
     """
     opened = open_payload(path, settings)
     ports = opened.shop.ports(fresh_kb=True)
     try:
-        _keep_apart(output, path, *inputs)
+        _keep_apart(output, path, *read)
         artefact = work(opened, ports)
         _write(output, strict_json.dumps(opened.shop.mask.value(artefact.document())))
     except JobError as error:
-        result = result_of_failure(opened.payload.task_id, failure_of(error), {})
-        body = _bytes_of(result, opened)
+        body = _bytes_of(_failed(opened.payload, error, *read[:1]), opened)
         with suppress(JobError):  # it must not go there: what went wrong first is what the operator has to hear
             ports.sink.deliver(opened.payload, opened.payload.task_id, body)
         raise
     return artefact
+
+
+def _failed(payload: Payload, error: JobError, context: Path | None = None) -> Result:
+    """The error result. The knowledge base was read once there is a context of this job (CONTRACT §4.7)."""
+    processed: tuple[str, ...] = ()
+    if context is not None:
+        with suppress(PermanentError):
+            _artefact(context, Context, payload)
+            processed = (TEAM_KB,)
+    return result_of_failure(payload.task_id, failure_of(error), {}, processed)
 
 
 def _bytes_of(result: Result, opened: Opened) -> bytes:
