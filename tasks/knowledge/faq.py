@@ -82,7 +82,9 @@ def problems_with(cards: Sequence[FaqCard], existing: Iterable[Mapping[str, Any]
         if same is not None and list(same.get("answers") or []) != list(card.answers):
             found.append(Problem(card.place, "the base has this question with other answers: append would merge them"))
         elif same is not None:
-            found.append(Problem(card.place, "already in the base, left out", fatal=False))
+            whole = _other_questions(card.entry()) <= _other_questions(same)
+            told = "already in the base" if whole else "already in the base, there without some of its questions"
+            found.append(Problem(card.place, f"{told}, left out", fatal=False))
     return found
 
 

@@ -106,6 +106,12 @@ def test_a_question_of_another_entry_of_the_base_would_be_dropped_in_silence(new
     )
 
 
+def test_a_card_that_has_more_questions_than_its_entry_is_left_out_but_not_in_silence() -> None:
+    [problem] = problems_with([card("同", similar=("新的问法",))], [card("同").entry()])
+    assert not problem.fatal
+    assert "without some of its questions, left out" in problem.text
+
+
 def test_batches_are_small_and_their_ids_are_those_of_the_cards() -> None:
     entries = [card(f"问{n}").entry() for n in range(450)]
     batches = batches_of(entries, "库", "append")
