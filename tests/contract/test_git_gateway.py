@@ -223,10 +223,11 @@ def test_a_thousand_reads_leave_no_zombie_and_no_descriptor(repo: BareRepo) -> N
         assert file_at(repo, commit, "a.md") == b"# A\n"
     for _ in range(20):
         repo.tree(commit)
-    assert pipes() == before
+    kept = pipes()
+    assert kept <= before, "the server in this process may still have had some of its own"
     assert zombies() <= ended
     repo.close()
-    assert len(pipes()) == len(before) - 2
+    assert len(kept - pipes()) == 2
 
 
 def test_threads_share_one_reader(repo: BareRepo) -> None:
