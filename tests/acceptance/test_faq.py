@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.system import PATIENCE_S
+from tests.acceptance.system import PATIENCE_S, wait_for
 from tests.weknora_server import INGEST_KEY, RETRIEVE_KEY, Base, WeknoraServer
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.enable_socket]
@@ -65,7 +65,7 @@ class Desk:
             cwd=self.home,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE_S,
             check=False,
         )
 
@@ -86,13 +86,13 @@ class Desk:
         process = subprocess.Popen(
             self.command("import", str(plan)), env=self.environment, cwd=self.home, stderr=subprocess.DEVNULL
         )
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + PATIENCE_S
         while not when():
-            assert process.poll() is None, "the import ended before it could be killed"
+            assert process.poll() is None or when(), "the import ended before it could be killed"
             assert time.monotonic() < limit
             time.sleep(0.005)
         process.send_signal(signal.SIGKILL)
-        process.wait(10)
+        process.wait(PATIENCE_S)
 
     def questions(self) -> Counter[str]:
         return Counter(entry["standard_question"] for entry in self.base.entries)
@@ -140,13 +140,13 @@ def test_the_lock_of_the_base_is_waited_for(desk: Desk) -> None:
         ours = subprocess.Popen(
             desk.command("import", str(plan)), env=desk.environment, cwd=desk.home, stderr=subprocess.PIPE, text=True
         )
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + PATIENCE_S
         while not any(call.path.endswith("/progress/others-1") for call in desk.server.calls):
             assert ours.poll() is None, "it did not wait"
             assert time.monotonic() < limit
             time.sleep(0.01)
         assert not desk.base.entries
-    _, told = ours.communicate(timeout=60)
+    _, told = ours.communicate(timeout=PATIENCE_S)
     assert ours.returncode == 0, told
     assert len(desk.base.entries) == 5
     assert "busy with import others-1; waiting" in told, "whoever waits sees for what"
@@ -179,11 +179,9 @@ def test_a_killed_replace_is_resumed_to_exactly_the_plan(desk: Desk) -> None:
         cwd=desk.home,
         stderr=subprocess.DEVNULL,
     )
-    limit = time.monotonic() + 60
-    while not desk.server.tasks and time.monotonic() < limit:
-        time.sleep(0.005)
+    wait_for(lambda: desk.server.tasks, PATIENCE_S)
     process.send_signal(signal.SIGKILL)
-    process.wait(10)
+    process.wait(PATIENCE_S)
     assert desk.faq("resume", str(plan)).returncode == 1, "the name is asked for again"
     resumed = desk.faq("resume", str(plan), "--replace", KB)
     assert resumed.returncode == 0, resumed.stderr
@@ -281,14 +279,12 @@ def test_only_one_command_works_on_a_base(desk: Desk) -> None:
         desk.command("import", str(plan)), env=desk.environment, cwd=desk.home, stderr=subprocess.DEVNULL
     )
     try:
-        limit = time.monotonic() + 30
-        while not desk.server.tasks and time.monotonic() < limit:
-            time.sleep(0.01)
+        wait_for(lambda: desk.server.tasks, PATIENCE_S)
         second = desk.faq("resume", str(plan))
         assert second.returncode == 1
         assert "another `kbw faq`" in second.stderr
     finally:
-        assert first.wait(60) == 0
+        assert first.wait(PATIENCE_S) == 0
     assert len(desk.base.entries) == 40
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.system import System, running_system
+from tests.acceptance.system import System, contents, running_system
 from tests.cooperative_model import pages_seen
 from tests.fakes_knowledge import Asked, Said, said, service
 from tests.model_shapes import Reply, Request, Rule, completion
@@ -35,7 +35,7 @@ knowledge:
     config:
       endpoint: "{trends}"
       method: POST
-      timeout: 2
+      timeout: 6
       retry: 0
       headers: {{Authorization: "Bearer {{{{env.KB_TOKEN}}}}"}}
       fallback: [spare]
@@ -66,7 +66,7 @@ def well(request: Asked) -> Said:
 
 
 def slow(_request: Asked) -> Said:
-    time.sleep(30.0)
+    time.sleep(60.0)
     return said({"answer": OWN})
 
 
@@ -247,7 +247,7 @@ def test_a_source_in_trouble_is_replaced_by_its_fallback_and_told(fleet: Fleet, 
     [use] = fleet.context(job)["knowledge"]["nodes"]["select"]["sources"]
     assert (use["status"], use["answeredBy"]) == ("HIT", "spare")
     assert [(one["source"], one["status"]) for one in use["attempts"]] == [("trends", status), ("spare", "HIT")]
-    assert use["attempts"][0]["ms"] < 20_000, "its own deadline is 2 s, the slow one's answer takes 30"
+    assert use["attempts"][0]["ms"] < 40_000, "its own deadline is 6 s, the slow one's answer takes 60"
     assert "trends" not in result["answer"], "silent for the reader"
 
 
@@ -270,8 +270,8 @@ def test_hostile_text_stays_data_and_a_model_that_obeys_it_gets_nowhere(fleet: F
 
 def test_the_secret_that_a_service_repeated_is_nowhere(fleet: Fleet) -> None:
     """Not in a file of a job, a log, the repository, a record in Redis or its append-only file, nor at the model."""
-    files = [path for path in fleet.system.home.rglob("*") if path.is_file()]
+    files = list(contents(fleet.system.home))
 
-    assert any("appendonly" in str(path) for path in files)
-    assert not [str(path) for path in files if SECRET.encode() in path.read_bytes()]
+    assert any("appendonly" in str(path) for path, _ in files)
+    assert not [str(path) for path, held in files if SECRET.encode() in held]
     assert not [request for request in fleet.system.model.requests if SECRET.encode() in request.body]

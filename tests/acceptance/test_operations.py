@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import secrets
 import shutil
@@ -14,13 +15,15 @@ from typing import Any
 import pytest
 import redis
 
-from tests.acceptance.system import System, kill_server, running_system, wait_for
+from tests.acceptance.system import PATIENCE_S, System, kill_server, running_system, wait_for
 from tests.model_shapes import Reply, Request, completion
 from tests.scripted_model import answer_from_pages
 from worker.adapters.job_store import EmbeddedValkey
 
 pytestmark = pytest.mark.acceptance
 STAGES = ("prepare", "select", "fetch", "answer", "apply", "commit")
+HOLD_S = 600.0
+"""Longer than anybody has patience."""
 
 
 @pytest.fixture
@@ -46,16 +49,17 @@ def valkey(tmp_path: Path) -> Iterator[EmbeddedValkey]:
 
 
 class Gate:
-    """A model that answers the calls of one stage only while the gate is open."""
+    """A model that answers the calls of one stage only while the gate is open; ``after`` of them, and for ``calls``."""
 
-    def __init__(self, stage: str = "") -> None:
+    def __init__(self, stage: str = "", *, after: int = 0, calls: int = 1_000) -> None:
         self.open, self.asked = threading.Event(), threading.Event()
-        self._stage, self._willing = stage, answer_from_pages()
+        self._stage, self._held = stage, range(after, after + calls)
+        self._number, self._willing = itertools.count(), answer_from_pages()
 
     def __call__(self, request: Request) -> Reply:
-        if self._stage in ("", stage_of(request)):
+        if self._stage in ("", stage_of(request)) and next(self._number) in self._held:
             self.asked.set()
-            self.open.wait(60.0)
+            self.open.wait(HOLD_S)
         return self._willing(request)
 
 
@@ -80,7 +84,13 @@ def started(system: System, task_id: str, stage: str) -> bool:
 
 
 def over(system: System, task_id: str) -> Callable[[], bool]:
-    return lambda: any(event.get("event") == "finish" for event in system.events(task_id))
+    """Asks the record, which says so last: the journal's line and the result come before."""
+    server = record_of(system)
+    return lambda: server.hget(f"kbw:job:{task_id}", "state") in ("done", "failed", "cancelled")
+
+
+def finishes(system: System, task_id: str) -> int:
+    return sum(event.get("event") == "finish" for event in system.events(task_id))
 
 
 def by_operator(system: System, task_id: str, event: str) -> list[dict[str, Any]]:
@@ -99,7 +109,7 @@ def test_an_operator_finds_out_why_a_job_failed_and_replays_it_to_success(runnin
     for job in jobs:
         running.drop(job)
     assert {result["success"] for result in running.results(ids).values()} == {False}
-    wait_for(lambda: all(over(running, task_id)() for task_id in ids), 30.0, running.tail)
+    wait_for(lambda: all(over(running, task_id)() for task_id in ids), PATIENCE_S, running.tail)
 
     assert "only the first 1 jobs; --limit shows more" in running.kbw("list", "--limit", "1").stderr
     listed = facts(running, "list", "--state", "failed", "--stage", "select")
@@ -115,7 +125,7 @@ def test_an_operator_finds_out_why_a_job_failed_and_replays_it_to_success(runnin
     assert {told["outcome"] for told in planned} == {"would_replay"}
     assert {told["outcome"] for told in facts(running, "replay", ids[0])} == {"replayed"}
     assert {told["outcome"] for told in facts(running, "replay", "--state", "failed", "--code", code)} == {"replayed"}
-    wait_for(lambda: all((running.result(task_id) or {})["success"] for task_id in ids), 60.0, running.tail)
+    wait_for(lambda: all((running.result(task_id) or {})["success"] for task_id in ids), PATIENCE_S, running.tail)
     for task_id in ids:
         assert (
             json.loads((folder(running, task_id) / "attempts" / "0" / "result.json").read_bytes())["errorCode"] == code
@@ -128,7 +138,7 @@ def test_an_operator_finds_out_why_a_job_failed_and_replays_it_to_success(runnin
 def test_every_line_of_the_log_is_json_to_the_last(system: System) -> None:
     log = system.home / "up.log"
     tree = system.up(KBW_LOG_FORMAT="json")
-    wait_for(lambda: log.read_bytes().count(b'"worker.ready"') == 3, 60.0, system.tail)
+    wait_for(lambda: log.read_bytes().count(b'"worker.ready"') == 3, PATIENCE_S, system.tail)
 
     assert system.stop(tree) == 0
 
@@ -142,19 +152,16 @@ def test_a_replay_keeps_a_published_success_unless_it_is_wished_and_never_commit
     task_id = job["taskId"]
     running.drop(job)
     running.results([task_id])
-    wait_for(over(running, task_id), 30.0, running.tail)
+    wait_for(over(running, task_id), PATIENCE_S, running.tail)
     published = (running.shared / job["resultFile"]).read_bytes()
 
-    def finishes() -> int:
-        return sum(event.get("event") == "finish" for event in running.events(task_id))
-
     facts(running, "replay", task_id)
-    wait_for(lambda: finishes() == 2, 60.0, running.tail)
+    wait_for(lambda: finishes(running, task_id) == 2 and over(running, task_id)(), PATIENCE_S, running.tail)
     assert (running.shared / job["resultFile"]).read_bytes() == published
     assert (folder(running, task_id) / "attempts" / "0" / "answer.json").exists()
 
     facts(running, "replay", task_id, "--publish-again", "--from-stage", "answer")
-    wait_for(lambda: finishes() == 3, 60.0, running.tail)
+    wait_for(lambda: finishes(running, task_id) == 3, PATIENCE_S, running.tail)
     replaced = json.loads((running.shared / job["resultFile"]).read_bytes())
     assert replaced["success"]
     assert (folder(running, task_id) / "attempts" / "1" / "result.json").read_bytes() == published
@@ -165,12 +172,14 @@ def test_a_replay_keeps_a_published_success_unless_it_is_wished_and_never_commit
 def test_a_refused_stream_entry_is_a_dead_letter_that_can_be_replayed_and_dropped(running: System) -> None:
     server = record_of(running)
     server.xadd("kbw:jobs", {"payload": "{no json"})
-    wait_for(lambda: server.xlen("kbw:dead") == 1, 30.0, running.tail)
+    wait_for(lambda: server.xlen("kbw:dead") == 1, PATIENCE_S, running.tail)
     (letter,) = [found for found in facts(running, "dlq", "list") if found["kind"] == "entry"]
     assert letter["code"] == "BAD_PAYLOAD"
     assert facts(running, "dlq", "show", letter["name"])["content"] == "{no json"
     assert facts(running, "dlq", "replay", letter["name"])[0]["outcome"] == "replayed"
-    wait_for(lambda: [key for key, _ in server.xrange("kbw:dead")] not in ([], [letter["name"]]), 30.0, running.tail)
+    wait_for(
+        lambda: [key for key, _ in server.xrange("kbw:dead")] not in ([], [letter["name"]]), PATIENCE_S, running.tail
+    )
     (again,) = [found for found in facts(running, "dlq", "list") if found["kind"] == "entry"]
     assert again["name"] != letter["name"]
     assert facts(running, "dlq", "drop", again["name"]) == {again["name"]: True}
@@ -190,13 +199,13 @@ def test_a_job_that_waits_is_cancelled_in_any_stage_and_commits_nothing(running:
     task_id = job["taskId"]
     if before:  # the model holds the job one stage before, while the queue behind it is closed
         running.drop(job)
-        wait_for(lambda: started(running, task_id, before) and gate.asked.is_set(), 60.0, running.tail)
+        wait_for(lambda: started(running, task_id, before) and gate.asked.is_set(), PATIENCE_S, running.tail)
     facts(running, "pause", "--queue", queue)
     try:
         if not before:
             running.drop(job)
         gate.open.set()
-        wait_for(lambda: stands(running, task_id, stage), 60.0, running.tail)
+        wait_for(lambda: stands(running, task_id, stage), PATIENCE_S, running.tail)
         assert facts(running, "cancel", task_id)[0]["outcome"] == "requested"
     finally:
         gate.open.set()
@@ -213,7 +222,7 @@ def test_a_running_model_call_is_cancelled_without_waiting_for_it(running: Syste
     job = running.payload(f"run-{stage}")
     task_id = job["taskId"]
     running.drop(job)
-    wait_for(lambda: started(running, task_id, stage) and gate.asked.is_set(), 60.0, running.tail)
+    wait_for(lambda: started(running, task_id, stage) and gate.asked.is_set(), PATIENCE_S, running.tail)
     facts(running, "cancel", task_id)
     result = running.results([task_id])[task_id]
     gate.open.set()
@@ -225,10 +234,10 @@ def test_a_commit_that_has_begun_is_finished(running: System) -> None:
     job = running.payload("late")
     task_id = job["taskId"]
     running.drop(job)
-    wait_for(lambda: started(running, task_id, "answer"), 60.0, running.tail)
+    wait_for(lambda: started(running, task_id, "answer"), PATIENCE_S, running.tail)
     running.git.faults.delay_s = 1.5
     try:
-        wait_for(lambda: started(running, task_id, "commit"), 60.0, running.tail)
+        wait_for(lambda: started(running, task_id, "commit"), PATIENCE_S, running.tail)
         assert facts(running, "cancel", task_id, code=1)[0]["outcome"] in ("too_late", "over")
     finally:
         running.git.faults.delay_s = 0.0
@@ -245,7 +254,7 @@ def test_a_paused_queue_claims_nothing_until_it_is_resumed(running: System) -> N
     try:
         for job in jobs:
             running.drop(job)
-        wait_for(lambda: all(stands(running, task_id, "select") for task_id in ids), 60.0, running.tail)
+        wait_for(lambda: all(stands(running, task_id, "select") for task_id in ids), PATIENCE_S, running.tail)
         backlog = facts(running, "metrics")["kbw_blocked_jobs"]
         assert {"labels": {"reason": "paused"}, "value": 5} in backlog
         assert not any(started(running, task_id, "select") for task_id in ids)
@@ -268,13 +277,7 @@ def test_redis_killed_and_emptied_amid_fifty_jobs_is_recovered_from_the_folders(
     tmp_path: Path, valkey: EmbeddedValkey
 ) -> None:
     with running_system(tmp_path / "home", KBW_REDIS_URL=valkey.address.url) as system:
-        willing = answer_from_pages()
-
-        def slow(request: Request) -> Reply:
-            threading.Event().wait(0.2)
-            return willing(request)
-
-        system.model.rule = slow
+        gate = system.model.rule = Gate("answer", after=20)  # the others are under way until the server is back
         system.up()
         jobs = [system.payload(n) for n in range(50)]
         ids = [job["taskId"] for job in jobs]
@@ -282,26 +285,28 @@ def test_redis_killed_and_emptied_amid_fifty_jobs_is_recovered_from_the_folders(
             system.drop(job)
 
         def under_way() -> bool:
-            return all(system.events(task_id) for task_id in ids) and sum(over(system, i)() for i in ids) >= 10
+            return all(system.events(task_id) for task_id in ids) and sum(finishes(system, i) for i in ids) >= 10
 
-        wait_for(under_way, 120.0, system.tail)
+        wait_for(under_way, PATIENCE_S, system.tail)
+        record_of(system).set("probe", "of what is forgotten")
 
         kill_server(valkey)
         early = {i: (system.shared / "results" / f"{i}.json").read_bytes() for i in ids if system.result(i)}
         shutil.rmtree(tmp_path / "redis" / "valkey" / "appendonlydir")
         valkey.restart()
-        assert record_of_url(valkey.address.url).dbsize() < 20
+        gate.open.set()
+        assert record_of(system).get("probe") is None
         recovered = facts(system, "recover")
         assert recovered["unreadable"] == []
 
-        results = system.results(ids, 180.0)
+        results = system.results(ids, 2 * PATIENCE_S)
         assert all(result["success"] for result in results.values()), [r["errors"] for r in results.values()]
         assert 10 <= len(early) < 50
         assert {i: (system.shared / "results" / f"{i}.json").read_bytes() for i in early} == early
         assert [len(system.commits_of(task_id)) for task_id in ids] == [1] * 50
         pages = [result["createdQaPath"] for result in results.values()]
         assert sorted(entry["path"] for entry in system.catalog() if entry["path"].startswith("qa/")) == sorted(pages)
-        wait_for(lambda: counts(system) == {"done": 50}, 60.0, lambda: f"{counts(system)}\n{system.tail()}")
+        wait_for(lambda: counts(system) == {"done": 50}, PATIENCE_S, lambda: f"{counts(system)}\n{system.tail()}")
         figures = facts(system, "metrics")
         assert figures["kbw_restored_total"][0]["value"] == 50
 
@@ -314,7 +319,9 @@ def test_a_running_fleet_brings_back_by_itself_what_redis_forgot(tmp_path: Path,
         ids = [job["taskId"] for job in jobs]
         for job in jobs:
             system.drop(job)
-        wait_for(lambda: all(started(system, i, "prepare") for i in ids) and gate.asked.is_set(), 60.0, system.tail)
+        wait_for(
+            lambda: all(started(system, i, "prepare") for i in ids) and gate.asked.is_set(), PATIENCE_S, system.tail
+        )
         record_of(system).flushall()
         gate.open.set()
         results = system.results(ids)
@@ -327,13 +334,6 @@ def test_a_running_fleet_brings_back_by_itself_what_redis_forgot(tmp_path: Path,
 
 def test_a_rolling_restart_of_all_workers_fails_no_job(tmp_path: Path, valkey: EmbeddedValkey) -> None:
     with running_system(tmp_path / "home", KBW_REDIS_URL=valkey.address.url, KBW_SHUTDOWN_S="10") as system:
-        willing = answer_from_pages()
-
-        def slow(request: Request) -> Reply:
-            threading.Event().wait(0.1)
-            return willing(request)
-
-        system.model.rule = slow
         classes = ("io", "io", "llm", "llm", "commit")
         system.start("intake", log="intake.log")
         fleet = [start_worker(system, kind, n) for n, kind in enumerate(classes)]
@@ -342,13 +342,15 @@ def test_a_rolling_restart_of_all_workers_fails_no_job(tmp_path: Path, valkey: E
         for n, kind in enumerate(classes):
             fresh = start_worker(system, kind, 10 + n)
             portion = jobs[12 * n : 12 * n + 12]
+            gate = system.model.rule = Gate("answer", calls=1)  # more would take all slots from the next jobs
             for job in portion:
                 system.drop(job)
-            wait_for(lambda: any(started(system, job["taskId"], "select") for job in portion), 60.0, system.tail)  # noqa: B023  # called at once
-            assert not all(system.result(job["taskId"]) for job in portion), "nothing was in flight"
-            assert system.stop(fleet[n], 60.0) == 0, system.tail()
+            wait_for(lambda: any(started(system, job["taskId"], "select") for job in portion), PATIENCE_S, system.tail)  # noqa: B023  # called at once
+            assert not all(system.result(task_id) for task_id in ids[: 12 * n + 12]), "nothing was in flight"
+            gate.open.set()
+            assert system.stop(fleet[n]) == 0, system.tail()
             assert fresh.poll() is None
-        results = system.results(ids, 180.0)
+        results = system.results(ids, 2 * PATIENCE_S)
         failed = {task_id: result["errors"] for task_id, result in results.items() if not result["success"]}
         assert not failed
         assert [len(system.commits_of(task_id)) for task_id in ids] == [1] * 60
@@ -361,13 +363,12 @@ def test_a_pruned_job_is_forgotten_and_its_late_repeat_still_known(running: Syst
     task_id = job["taskId"]
     running.drop(job)
     result = running.results([task_id])[task_id]
-    wait_for(over(running, task_id), 30.0, running.tail)
-    wait_for(lambda: facts(running, "show", task_id)["record"]["state"] == "done", 30.0, running.tail)
+    wait_for(over(running, task_id), PATIENCE_S, running.tail)
     assert task_id in facts(running, "prune", "--older-than", "0s", "--dry-run")["jobs"]
     assert folder(running, task_id).exists()
     assert task_id in facts(running, "prune", "--older-than", "0s")["jobs"]
     assert not folder(running, task_id).exists()
-    assert facts(running, "list", "--state", "done") == []
+    assert task_id not in {job["task_id"] for job in facts(running, "list", "--state", "done")}
 
     repeat = running.home / f"{task_id}.json"
     repeat.write_text(json.dumps(job, ensure_ascii=False), "utf-8")
@@ -391,8 +392,8 @@ def test_a_fleet_that_consumes_nothing_is_not_live(tmp_path: Path, valkey: Embed
         system.start("intake", log="intake.log")
         job = system.payload(1)
         system.drop(job)
-        wait_for(lambda: facts(system, "list") != [], 30.0, system.tail)
-        wait_for(lambda: system.kbw("health", "live").returncode == 1, 30.0)
+        wait_for(lambda: facts(system, "list") != [], PATIENCE_S, system.tail)
+        wait_for(lambda: system.kbw("health", "live").returncode == 1, PATIENCE_S)
         assert facts(system, "health", "live", code=1)["reason"] == "nobody takes jobs of class io"
         assert facts(system, "health", "ready")["ready"]
         backlog = facts(system, "metrics")["kbw_backlog"]
@@ -401,6 +402,7 @@ def test_a_fleet_that_consumes_nothing_is_not_live(tmp_path: Path, valkey: Embed
             start_worker(system, kind, n)
         assert system.results([job["taskId"]])[job["taskId"]]["success"]
         assert facts(system, "health", "live")["live"]
+        wait_for(over(system, job["taskId"]), PATIENCE_S, system.tail)
         shutil.rmtree(system.shared / ".kbw")
         assert "shared" in facts(system, "health", "ready", code=1)["reason"]
 
@@ -420,7 +422,7 @@ def counts(system: System) -> dict[str, int]:
 def start_worker(system: System, kind: str, number: int) -> subprocess.Popen[bytes]:
     process = system.start("worker", "--class", kind, "--concurrency", "2", log=f"{kind}{number}.log")
     log = system.home / f"{kind}{number}.log"
-    wait_for(lambda: "worker.ready" in log.read_text("utf-8"), 60.0, system.tail)
+    wait_for(lambda: "worker.ready" in log.read_text("utf-8"), PATIENCE_S, system.tail)
     return process
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.acceptance.system import running_system, wait_for
+from tests.acceptance.system import PATIENCE_S, running_system, wait_for
 from tests.acceptance.test_ways_in import HTTP_TOKEN
 from tests.otlp_collector import collecting
 from tests.ports import free_port
@@ -29,13 +29,15 @@ def test_file_stream_and_http_give_the_trace_back_and_every_stage_is_a_span(tmp_
     ):
         up = system.up()
         system.drop(system.payload(1, traceparent=TRACE))
-        with httpx.Client(base_url=f"http://{more['KBW_HTTP_ADDR']}", trust_env=False) as client:
+        with httpx.Client(base_url=f"http://{more['KBW_HTTP_ADDR']}", trust_env=False, timeout=PATIENCE_S) as client:
             client.headers["Authorization"] = f"Bearer {HTTP_TOKEN}"
-            wait_for(lambda: _answers(client), 60, system.tail)
+            wait_for(lambda: _answers(client), PATIENCE_S, system.tail)
             client.post("/jobs", json=system.payload(2), headers={"traceparent": TRACE}).raise_for_status()
             system.results(["query-c1-m1", "query-c2-m2"])
             told = client.get("/jobs/query-c2-m2").json()["result"]
-        entries = [fields for _, fields in JobStreams(system.server.url, "kbw:")._client.xrange("kbw:results")]
+        redis = JobStreams(system.server.url, "kbw:")._client
+        wait_for(lambda: redis.xlen("kbw:results") >= 2, PATIENCE_S, system.tail)  # told there after the file
+        entries = [fields for _, fields in redis.xrange("kbw:results")]
         assert system.stop(up) == 0
 
     assert system.result("query-c1-m1")["traceparent"] == told["traceparent"] == TRACE
