@@ -61,7 +61,8 @@ def accept(
     folder = intake.folders.open(payload.task_id)
     body = strict_json.dumps(document)
     # before the record: once a source has been acknowledged, the payload must be on disk
-    kept = digest_of(folder.write_once(PAYLOAD, body))
+    before = folder.write_once(PAYLOAD, body)
+    kept = digest_of(before)
     if kept is None:
         folder.write(PAYLOAD, body)  # what lay there was no payload of anybody
     _recall(intake, payload.task_id, folder, same=kept in (None, digest))
@@ -78,8 +79,9 @@ def accept(
     if accepted.kind == "new":
         record = accepted.record
         folder.append(EVENTS, accept_event(record.created, pipeline.first.name, source, record.traceparent))
-    elif payload.result_file in accepted.record.more_result_files:
-        folder.append(EVENTS, _repeat_event(accepted.record, str(payload.result_file), source, intake.now()))
+    repeats_lost_job = accepted.kind == "new" and kept == digest and before != body
+    if payload.result_file and (repeats_lost_job or payload.result_file in accepted.record.more_result_files):
+        folder.append(EVENTS, _repeat_event(accepted.record, payload.result_file, source, intake.now()))
     intake.wake(pipeline, accepted.record.stage, payload.task_id)
     return accepted
 

@@ -125,11 +125,15 @@ def test_where_a_repeat_wants_the_result_survives_the_loss_too() -> None:
     assert len(second) == 1
 
 
-def test_a_repeat_that_is_faster_than_recovery_gets_the_result_at_both_places() -> None:
+@pytest.mark.parametrize("losses", [1, 2])
+def test_a_repeat_that_is_faster_than_recovery_gets_the_result_at_both_places(losses: int) -> None:
     world = World()
     world.accept(payload())
     lose_redis(world)
     world.accept(payload(resultFile="results/second.json"))
+    if losses == 2:
+        lose_redis(world)
+        recover(upkeep_of(world))
     world.settle(patience_s=5.0)
 
     assert world.sink.delivered["results/second.json"] == world.sink.delivered[f"results/{TASK}.json"]
