@@ -148,15 +148,20 @@ def run_inline(pipeline: Pipeline, job: Job, *, max_attempts: int) -> None:
 
 def _run_with_retries(step: Step, job: Job, max_attempts: int) -> None:
     clock = job.ports.clock
-    ends_job = step.writes is None
     for number in range(1, max_attempts + 1):
-        if clock.monotonic() >= job.deadline and not (ends_job or step.batched):
+        if _is_late(step, job):
             raise TransientError(Code.DEADLINE, en="the job's deadline has passed", zh="处理超过了时限，请稍后重试")
         started = clock.monotonic()
         begin_span(job, step.name)
         try:
             perform(step, [job])
         except TransientError as error:
+            if _is_late(step, job):  # what was waited for did not come in time: the deadline ended the wait
+                raise TransientError(
+                    Code.DEADLINE,
+                    en=f"the job's deadline has passed; at stage {step.name}: {error.code}: {error.en}",
+                    zh=f"处理超过了时限，请稍后重试（{error.zh}）",
+                ) from error
             delay = delay_before_retry(error, number, chance(clock))
             if number == max_attempts or clock.monotonic() + delay > job.deadline:
                 raise
@@ -164,8 +169,14 @@ def _run_with_retries(step: Step, job: Job, max_attempts: int) -> None:
             clock.sleep(delay)
         else:
             ms = round((clock.monotonic() - started) * 1000)
-            note(job, None, "finish" if ends_job else "checkpoint", stage=step.name, attempt=number, ms=ms)
+            event = "finish" if step.writes is None else "checkpoint"
+            note(job, None, event, stage=step.name, attempt=number, ms=ms)
             return
+
+
+def _is_late(step: Step, job: Job) -> bool:
+    """Past the deadline. A commit already begun is finished, and a result still goes out (CONTRACT §2)."""
+    return job.ports.clock.monotonic() >= job.deadline and not (step.writes is None or step.batched)
 
 
 def our_bug(error: Exception, job: Job, step: Step, kind: type[JobError]) -> JobError:

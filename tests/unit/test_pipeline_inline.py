@@ -85,6 +85,24 @@ def test_nothing_is_waited_for_beyond_the_deadline() -> None:
     assert world.result(TASK)["errorCode"] == "KB_UNREACHABLE"
 
 
+def test_a_wait_that_the_deadline_ended_is_told_as_the_deadline_with_its_cause() -> None:
+    world = World()
+
+    class Silent:
+        name, endpoint = "openai", "fake://model"
+
+        def complete(self, call):  # type: ignore[no-untyped-def]
+            world.clock.sleep(call.timeout)
+            raise TransientError(Code.MODEL_UNREACHABLE, en="no answer", zh="模型没有回答")
+
+    world.model = Silent()
+    run(world, deadline_s=60.0)
+
+    result = world.result(TASK)
+    assert (result["errorCode"], result["retryable"]) == ("DEADLINE", True)
+    assert "模型没有回答" in result["errors"][0]
+
+
 def test_a_deadline_that_passes_between_two_stages_ends_the_job() -> None:
     world = World()
     world.attachments = type("Slow", (), {"read": lambda self, *_: world.clock.sleep(100.0) or []})()
