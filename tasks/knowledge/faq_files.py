@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -20,6 +20,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "tag": ("tag_name", "tagName", "tag", "标签分类"),
 }
 _HEADING = re.compile(r"^(#{1,6})\s+(.+?)\s*$")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _LABEL = re.compile(r"^\s*(?:[-*]\s+)?\**(标准问|相似问|反例问|负面问)\**\s*[：:]\**\s*(.*)$")
 _ITEM = re.compile(r"^\s+[-*]\s+(.+)$|^[-*]\s+(.+)$")
 _LIST = re.compile(r"[；;\n]+")
@@ -88,16 +89,27 @@ def _yaml(text: str, place: str) -> Any:
 def _markdown(name: str, text: str) -> list[FaqCard]:
     """One card a heading of the deepest level; its questions are labelled lines, everything else is its answer."""
     lines = text.splitlines()
-    levels = [len(match.group(1)) for line in lines if (match := _HEADING.match(line))]
+    levels = dict(_headings(lines))
     if not levels:
         raise CardFileError(f"{name}: no heading, so no card")
-    starts = [at for at, line in enumerate(lines) if (m := _HEADING.match(line)) and len(m.group(1)) == max(levels)]
-    borders = [at for at, line in enumerate(lines) if _HEADING.match(line)]
     cards = []
-    for start in starts:
-        end = min((at for at in borders if at > start), default=len(lines))
+    for start in [at for at, level in levels.items() if level == max(levels.values())]:
+        end = min((at for at in levels if at > start), default=len(lines))
         cards.append(_section(lines[start:end], f"{name}:{start + 1}"))
     return cards
+
+
+def _headings(lines: list[str]) -> Iterator[tuple[int, int]]:
+    """Place and level of each heading; a comment in a code block is none."""
+    fence = ""
+    for at, line in enumerate(lines):
+        mark = _FENCE.match(line)
+        if mark and not fence:
+            fence = mark.group(1)
+        elif mark and mark.group(1).startswith(fence):
+            fence = ""
+        elif not fence and (heading := _HEADING.match(line)):
+            yield at, len(heading.group(1))
 
 
 def _section(lines: list[str], place: str) -> FaqCard:

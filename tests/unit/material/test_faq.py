@@ -47,6 +47,12 @@ def test_markdown_cards_keep_their_whole_text_as_the_answer() -> None:
     assert (second.question, second.answers, second.place) == ("找一条夜市的素材", ("夜市的答案",), "a.md:13")
 
 
+def test_a_comment_in_a_code_block_ends_no_card() -> None:
+    code = "```sh\n# 先备份\n### 再执行\n~~~\nmake\n```\n最后一步"
+    [found] = read_cards("a.md", f"# 批次\n\n## 怎么部署\n照着做：\n{code}\n")
+    assert found.answers == (f"照着做：\n{code}",)
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
