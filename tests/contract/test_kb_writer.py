@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
 import subprocess
 import threading
 import unicodedata
@@ -559,6 +560,19 @@ def test_wrong_credentials_and_a_missing_repository_are_told_apart(git: GitRig, 
     with pytest.raises(PermanentError) as missing:
         git.writer.commit(RepoRef("team", "nope"), [change("query-1-2")])
     assert missing.value.code is Code.KB_NOT_FOUND
+
+
+@pytest.mark.parametrize("part", ["HEAD", "config", "refs"])
+def test_a_mirror_that_was_damaged_since_is_cloned_anew_for_the_push(git: GitRig, part: str) -> None:
+    only(git.writer.commit(REPO, [change("query-0-0", "热身")]))
+    mirror = next(path for path in git.cache.glob("first/*.git") if path.is_dir())
+    if part == "refs":
+        shutil.rmtree(mirror / part)
+    else:
+        (mirror / part).write_bytes(b"\0[[")
+    receipt = only(git.writer.commit(REPO, [change("query-1-2")]))
+    assert receipt.path in git.files()
+    assert receipt.commit_id == git.server.head(REPO.owner, REPO.name)
 
 
 def test_an_unreachable_server_is_worth_another_try(git: GitRig) -> None:

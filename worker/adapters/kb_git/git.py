@@ -52,7 +52,10 @@ HEAD_REF = "refs/kbw/head"
 _PATIENT = {"http.lowSpeedTime": "120"}
 """A push of kilobytes is followed by a long silence: the server unpacks a big catalog and says next to nothing."""
 
-_DAMAGE = ("unable to read", "is corrupt", "bad object", "not a git repository", "unable to find", "loose object")
+_DAMAGE = (
+    *("unable to read", "is corrupt", "bad object", "not a git repository", "unable to find", "loose object"),
+    "bad config",
+)
 _NOT_GIVEN = ("not our ref", "unadvertised object", "couldn't find remote ref")
 _MACHINE = ("no space left", "disk quota", "permission denied", "read-only file system", "too many open files")
 
@@ -144,6 +147,8 @@ class BareRepo:
             done = self._push([], spec, extra)
         except TransientError as error:  # killed at its time limit: the server may have taken it
             return PushReport("unknown", error.en)
+        if done.status != 0 and _shows(_said_here(done.stderr), _DAMAGE):
+            raise self._broken(done)
         report = self.remote.push_report(done.status, done.text, done.stderr)
         if report.status == "accepted":
             # all its objects are here: the next look at the remote has nothing to fetch (failing costs only that fetch)
@@ -325,6 +330,11 @@ def _is_name(path: str) -> bool:
     """Whether git takes ``path`` for a plain name: `./x` is relative to a folder, a line break a second question."""
     parts = path.split("/")
     return not any(sign in path for sign in "\n\r\0") and not any(part in ("", ".", "..") for part in parts)
+
+
+def _said_here(stderr: str) -> str:
+    """What git itself complains of, without what the server says: its damage is not ours."""
+    return "\n".join(line for line in stderr.splitlines() if not line.startswith(("remote:", "error: remote ")))
 
 
 def _shows(stderr: str, signs: Sequence[str]) -> bool:
