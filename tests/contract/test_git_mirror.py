@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import subprocess
 import sys
 import threading
@@ -192,6 +193,20 @@ def test_a_damaged_mirror_is_moved_away_and_cloned_again(
     assert (snapshot.commit, snapshot.read("n.md")) == (newer, "# N")
     assert reader.at(REPO, commit).read("a.md") == "# A\n"
     assert len(list(path.parent.glob("*.damaged-*"))) <= 1
+    reader.close()
+
+
+def test_a_lock_that_a_killed_git_left_does_not_close_the_mirror_for_ever(tmp_path: Path, server: GitServer) -> None:
+    reader = GitKbReader(Mirrors(tmp_path / "cache", server.url, "bot", TOKEN, SystemClock()))
+    reader.latest(REPO, fresh=True)
+    (path,) = (found for found in (tmp_path / "cache").glob("*.git") if found.is_dir())
+    lock = path / "refs" / "kbw" / "head.lock"
+    lock.touch()
+    newer = server.commit(REPO.owner, REPO.name, {"n.md": b"# N"})
+    with pytest.raises(TransientError, match="cannot lock ref"):
+        reader.latest(REPO, fresh=True)  # whoever holds it may still be at work
+    os.utime(lock, (time.time() - 600.0,) * 2)
+    assert reader.latest(REPO, fresh=True).commit == newer
     reader.close()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -287,6 +288,13 @@ class BareRepo:
         done = self._process.run(args, self._limits.transfer_s)
         if done.status != 0:
             raise self._broken(done)
+
+    def drop_stray_locks(self, now: float) -> None:
+        """Locks on our refs that are too old to be held: a git process that was killed leaves its own for ever."""
+        for lock in (self.path / "refs" / "kbw").rglob("*.lock"):
+            with suppress(FileNotFoundError):
+                if now - lock.stat().st_mtime > self._limits.local_s:
+                    lock.unlink()
 
     def gone(self, object_id: str) -> PermanentError:
         """The error for an object that cannot be had any more."""

@@ -179,7 +179,7 @@ class Mirror:
         before = self._noted()
         try:
             head = remote_head(self.remote, self._limits)
-            commit = self.run(lambda repo: _bring(repo, head, before.commit)) if head.commit else ""
+            commit = self.run(lambda repo: _bring(repo, head, before.commit, began)) if head.commit else ""
             look = _Look(began, head.branch, commit)
         except JobError as error:
             look = _Look(began, code=error.code, en=error.en, zh=error.zh, retryable=isinstance(error, TransientError))
@@ -343,7 +343,7 @@ def mirror_name(url: str) -> str:
     return f"{readable}-{hashlib.sha256(url.encode()).hexdigest()[:10]}.git"
 
 
-def _bring(repo: BareRepo, head: RemoteHead, before: str) -> str:
+def _bring(repo: BareRepo, head: RemoteHead, before: str, now: float) -> str:
     """All objects of ``head`` into the mirror; the commit that came, which is newer if someone pushed meanwhile.
 
     ``before`` was brought whole by the last look. That a commit is here says nothing about its pages: a committer puts
@@ -351,6 +351,7 @@ def _bring(repo: BareRepo, head: RemoteHead, before: str) -> str:
     """
     if head.commit == before and repo.has(before):
         return head.commit
+    repo.drop_stray_locks(now)
     commit = repo.fetch(head.branch)
     if repo.pack_count() > MAX_PACKS:
         repo.compact()
