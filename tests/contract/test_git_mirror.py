@@ -174,6 +174,14 @@ def remove_folder(path: Path) -> None:
     subprocess.run(["rm", "-rf", str(path)], check=True)
 
 
+def test_a_cache_that_was_deleted_under_a_running_worker_is_made_again(tmp_path: Path, server: GitServer) -> None:
+    reader = GitKbReader(Mirrors(tmp_path / "cache", server.url, "bot", TOKEN, SystemClock()))
+    reader.latest(REPO, fresh=True)
+    remove_folder(tmp_path / "cache")
+    assert reader.latest(REPO, fresh=True).read("a.md") == "# A\n"
+    reader.close()
+
+
 @pytest.mark.parametrize("harm", [truncate_pack, remove_head, remove_packs, empty_folder, remove_folder])
 @pytest.mark.parametrize("restarted", [True, False])
 def test_a_damaged_mirror_is_moved_away_and_cloned_again(

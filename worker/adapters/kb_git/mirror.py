@@ -300,11 +300,11 @@ class Mirrors:
 
     def of(self, repo: RepoRef) -> Mirror:
         """The mirror of ``repo`` (not yet cloned, perhaps)."""
+        self._folder.mkdir(parents=True, exist_ok=True)  # each time: the cache may be deleted under running workers
         with self._guard:
             if repo not in self._known:
                 url = f"{self._base_url}/{repo.owner}/{repo.name}.git"
                 remote = Remote(url, self._username, self._token, allow_file=self._allow_file)
-                self._folder.mkdir(parents=True, exist_ok=True)
                 self._known[repo] = Mirror(
                     self._folder / mirror_name(url), remote, self._clock, limits=self._limits, max_age_s=self._max_age_s
                 )
