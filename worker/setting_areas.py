@@ -186,7 +186,12 @@ class TraceSettings(Area):
 class HttpSettings(Area):
     """The HTTP way in; off without a token."""
 
-    addr: str = Field(default="127.0.0.1:8765", alias="KBW_HTTP_ADDR", description="host:port of the HTTP way in")
+    addr: str = Field(
+        default="127.0.0.1:8765",
+        alias="KBW_HTTP_ADDR",
+        pattern=r"^\S*:([0-5]?\d{1,4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])$",
+        description="host:port of the HTTP way in",
+    )
     token: SecretStr = Field(
         default=SecretStr(""), alias="KBW_HTTP_TOKEN", description="bearer token; none: HTTP is off"
     )
@@ -328,6 +333,7 @@ class LimitSettings(Area):
 
 FORMS: dict[str, str] = {
     "KBW_FILE_MODE": "write an octal mode of up to four digits, like 0640",
+    "KBW_HTTP_ADDR": "write host:port, like 127.0.0.1:8765",
     "KBW_REDIS_URL": "begin it with redis://, rediss:// or unix://",
 }
 """What a value of a setting with a ``pattern`` must look like, in words."""

@@ -98,6 +98,8 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         ("KBW_LOG_LEVEL", "LOUD"),
         ("KBW_FILE_MODE", "rw-r--r--"),
         ("KBW_FILE_MODE", "0999"),
+        ("KBW_HTTP_ADDR", "foo"),
+        ("KBW_HTTP_ADDR", "127.0.0.1:65536"),
     ],
 )
 def test_a_wrong_value_is_told_with_its_name_and_what_was_found(name: str, value: str) -> None:
