@@ -38,7 +38,7 @@ class Gauges:
 
         return metrics_of(
             Snapshot(
-                now=self.census.now(),
+                now=self.views.now(),
                 counts=self.views.counts(),
                 open_jobs=self.census.open_jobs(),
                 figures=self.views.figures(),
@@ -67,7 +67,7 @@ class Gauges:
                 self.census.last_claims(),
                 self.control.paused(),
                 QUEUES,
-                now=self.census.now(),
+                now=self.views.now(),
                 patience_s=self.patience_s,
             )
         except StoreUnavailableError as error:
@@ -77,7 +77,7 @@ class Gauges:
         """Whether work could be done here and now."""
         return available(
             (
-                Check("redis", self.census.now),
+                Check("redis", self.views.now),
                 Check("shared", self._try_shared_dir),
                 Check("kb", self._know_kb),
             )

@@ -64,6 +64,9 @@ class EndpointView:
 class JobViews(Protocol):
     """Reading records, for operators, metrics and waiting."""
 
+    def now(self) -> float:
+        """The record's time, in seconds since the epoch: all its times are by it, whatever the clock of a host says."""
+
     def get(self, task_id: str) -> Record | None:
         """One record."""
 
@@ -99,10 +102,7 @@ class OpenJob:
 
 
 class JobCensus(Protocol):
-    """Counting, for metrics and health: the server's time, so that clocks of hosts do not matter."""
-
-    def now(self) -> float:
-        """The server's time in seconds since the epoch."""
+    """Counting, for metrics and health."""
 
     def open_jobs(self) -> list[OpenJob]:
         """Every open job."""

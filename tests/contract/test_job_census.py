@@ -42,7 +42,7 @@ def test_every_open_job_is_counted_with_what_holds_it(world: World) -> None:
     world.records.control.pause("queue:kbw.llm")
     world.records.store.claim("q-1", "select", "w1", endpoint=MODEL)
 
-    now = world.records.census.now()
+    now = world.now()
     jobs = sorted((job.stage, job.state, job.blocked) for job in world.records.census.open_jobs())
     assert jobs == [
         ("prepare", "parked", ""), ("select", "queued", ""), ("select", "queued", "paused"), ("select", "running", ""),
@@ -86,7 +86,7 @@ def test_the_last_claim_of_each_queue_is_known(world: World) -> None:
     assert world.records.census.last_claims() == {}
     world.accept("q-1")
     claim(world, "q-1", "prepare")
-    assert world.records.census.last_claims() == {"kbw.io": pytest.approx(world.records.census.now(), abs=5.0)}
+    assert world.records.census.last_claims() == {"kbw.io": pytest.approx(world.now(), abs=5.0)}
 
 
 def test_what_is_tallied_shows_among_the_figures(world: World) -> None:

@@ -126,6 +126,7 @@ def test_one_worker_holds_the_lease_and_the_attempt_counts_at_claim(world: World
     claim = taken(world, "a", "prepare")
     assert (claim.epoch, claim.attempt, claim.max_attempts) == (1, 1, 3)
     assert claim.lease_until == pytest.approx(world.now() + 60, abs=2)
+    assert world.records.views.now() == pytest.approx(world.now(), abs=2)
     other = refused(world, "a", "prepare")
     assert (other.reason, other.until) == ("leased", claim.lease_until)
     held = record(world, "a")

@@ -210,9 +210,10 @@ def test_while_the_record_is_away_nobody_knows_whether_work_is_consumed_but_noth
     def away(*_: object) -> None:
         raise StoreUnavailableError("Redis cannot be reached")
 
-    census = SimpleNamespace(now=away, open_jobs=away)
     world, _ = failed_world()
-    gauges = Gauges(world.records, world.records, census, MemoryDeadStream(), tmp_path, "http://git", 60.0)  # type: ignore[arg-type]
+    views = SimpleNamespace(now=away, counts=world.records.counts)
+    census = SimpleNamespace(open_jobs=away)
+    gauges = Gauges(views, world.records, census, MemoryDeadStream(), tmp_path, "http://git", 60.0)  # type: ignore[arg-type]
     assert gauges.live() == (True, {"live": True, "reason": "unknown: Redis cannot be reached"})
     ready, facts = gauges.ready()
     assert not ready

@@ -68,6 +68,18 @@ def test_a_record_that_vanished_is_told_with_the_folder() -> None:
         _wait_for_result(shop(World()), TASK, as_json=True)
 
 
+def test_a_host_whose_clock_is_a_day_ahead_waits_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    world = World()
+    world.accept(payload())
+    here = shop(world)
+    here.clock = SimpleNamespace(
+        now=lambda: world.clock.now() + 86_400, monotonic=world.clock.monotonic, sleep=lambda _: world.settle()
+    )
+
+    assert _wait_for_result(here, TASK, as_json=True) == 0
+    assert json.loads(capsys.readouterr().out)["success"]
+
+
 def test_a_job_that_is_held_up_says_why_as_show_does(capsys: pytest.CaptureFixture[str]) -> None:
     world = World()
     world.kb = FailingAt(

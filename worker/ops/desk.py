@@ -52,8 +52,8 @@ class Desk:
     actor: str
 
     def now(self) -> float:
-        """Seconds since the epoch."""
-        return self.ports.clock.now()
+        """The record's time, by which jobs are old or not."""
+        return self.records.views.now()
 
     def job(self, task_id: str, *, known: bool = True) -> Job:
         """The job with its folder; transient error when the share is gone."""
@@ -62,7 +62,7 @@ class Desk:
     def note(self, record: Record, event: str, **fields: Any) -> None:
         """One line in the job's journal: who did what, and when."""
         line = {
-            "at": timestamp(self.now()),
+            "at": timestamp(self.ports.clock.now()),
             "event": event,
             "stage": record.stage,
             "generation": record.generation,

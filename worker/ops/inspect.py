@@ -26,7 +26,8 @@ OPEN_FIRST = ("running", "parked", "queued", "failed", "cancelled", "done")
 def list_jobs(settings: Settings, choice: Choice, *, as_json: bool) -> None:
     """The chosen jobs, newest first, state by state: open ones lead."""
     shop = workshop(settings)
-    views, now = shop.records.views, shop.clock.now()
+    views = shop.records.views
+    now = views.now()
     choice = replace(choice, states=tuple(state for state in OPEN_FIRST if state in choice.states))
     records = chosen(views, replace(choice, limit=choice.limit + 1), now)
     more, records = len(records) > choice.limit, records[: choice.limit]
@@ -51,7 +52,7 @@ def show_job(settings: Settings, task_id: str, *, as_json: bool) -> int:
     record = _record(shop, task_id)
     if record is None and folder is None:
         raise SettingsError(f"no job {task_id!r}: neither in Redis nor in {shop.shared_dir}/.kbw/jobs")
-    now = shop.clock.now()
+    now = shop.records.views.now() if record else 0.0
     document = {
         "taskId": task_id,
         "record": _facts(record, now) if record else None,

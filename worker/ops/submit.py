@@ -51,10 +51,10 @@ def _wait_for_result(shop: Workshop, task_id: str, *, as_json: bool) -> int:
 
     A system that restarts meanwhile is waited for half a minute, then ``StoreUnavailableError`` says that it stopped.
     """
-    shown, silent_since = "", None
+    views, shown, silent_since = shop.records.views, "", None
     while True:
         try:
-            record = shop.records.views.get(task_id)
+            record, now = views.get(task_id), views.now()
         except StoreUnavailableError:
             silent_since = silent_since or shop.clock.monotonic()
             if shop.clock.monotonic() - silent_since > SILENCE_S:
@@ -70,10 +70,10 @@ def _wait_for_result(shop: Workshop, task_id: str, *, as_json: bool) -> int:
             )
         if record.state in OVER:
             break
-        if not as_json and (stands := _standing(record, shop.clock.now())) != shown:
+        if not as_json and (stands := _standing(record, now)) != shown:
             click.echo(f"{task_id}: {stands}", err=True)
             shown = stands
-        if shop.clock.now() > record.deadline + GRACE_S:
+        if now > record.deadline + GRACE_S:
             raise PermanentError(
                 Code.DEADLINE,
                 en=f"{task_id} is still {record.state} at {record.stage}; see `kbw show {task_id}`",

@@ -30,12 +30,6 @@ class RedisJobCensus:
         self._key = runner.key
         self._client: Any = runner.client
 
-    def now(self) -> float:
-        """The server's time."""
-        with translated_faults():
-            seconds, micros = self._client.time()
-        return float(seconds) + float(micros) / 1e6
-
     def open_jobs(self) -> list[OpenJob]:
         """Read in pieces: a job that moves on meanwhile is counted where it is read."""
         found: dict[str, OpenJob] = {}

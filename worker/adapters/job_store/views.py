@@ -16,6 +16,12 @@ class RedisJobViews:
         self._runner = runner
         self._client: Any = runner.client  # redis-py types every answer as sync-or-async; the decoded values are text
 
+    def now(self) -> float:
+        """The server's time."""
+        with translated_faults():
+            seconds, micros = self._client.time()
+        return float(seconds) + float(micros) / 1e6
+
     def get(self, task_id: str) -> Record | None:
         """One record, also of a pruned job (``pruned``)."""
         with translated_faults():
