@@ -43,7 +43,7 @@ from worker.intake.message import MessageIntake
 from worker.intake.refusal import Refusals
 from worker.intake.shared_dir import SharedDirScanner
 from worker.intake.stream import DeadLetters, StreamIntake
-from worker.masking import SecretMask
+from worker.masking import SecretMask, mask_of
 from worker.material_rules import load_material_rules
 from worker.outbound import AllowedHosts, Outbound
 from worker.paths import OWN_FOLDER, AllowedRoots
@@ -64,7 +64,7 @@ class Workshop(RecordShop):
     @cached_property
     def mask(self) -> SecretMask:
         """All configured secrets."""
-        return SecretMask(self.settings.secrets(), [self.settings.gitea.username])
+        return mask_of(self.settings)
 
     @cached_property
     def file_mode(self) -> int | None:

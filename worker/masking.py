@@ -5,8 +5,11 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus
+
+if TYPE_CHECKING:
+    from worker.settings import Settings
 
 MASK = "[secret]"
 _SHORTEST = 4  # masking shorter values would tear ordinary text apart
@@ -60,6 +63,11 @@ class SecretMask:
         if isinstance(value, list | tuple):
             return [self.value(item) for item in value]
         return value
+
+
+def mask_of(settings: Settings) -> SecretMask:
+    """What hides every secret of these settings."""
+    return SecretMask(settings.secrets(), [settings.gitea.username])
 
 
 def _base64_forms(value: bytes) -> set[str]:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import redis
 
+from tests.acceptance.staff import HANG_S
 from tests.acceptance.system import PATIENCE_S, System, kill_server, running_system, wait_for
 from tests.model_shapes import Reply, Request, completion
 from tests.scripted_model import answer_from_pages
@@ -22,8 +23,6 @@ from worker.adapters.job_store import EmbeddedValkey
 
 pytestmark = pytest.mark.acceptance
 STAGES = ("prepare", "select", "fetch", "answer", "apply", "commit")
-HOLD_S = 600.0
-"""Longer than anybody has patience."""
 
 
 @pytest.fixture
@@ -59,7 +58,7 @@ class Gate:
     def __call__(self, request: Request) -> Reply:
         if self._stage in ("", stage_of(request)) and next(self._number) in self._held:
             self.asked.set()
-            self.open.wait(HOLD_S)
+            self.open.wait(HANG_S)
         return self._willing(request)
 
 

@@ -50,14 +50,14 @@ def _line_of(error: Exception) -> str:
 
 def _masked(line: str) -> str:
     """Without our secrets: what a server wrote may repeat the key that it was sent."""
-    from worker.masking import SecretMask
+    from worker.masking import mask_of
     from worker.settings import Settings, SettingsError
 
     try:
         settings = Settings.load()
     except SettingsError:
         return line  # then no server was asked
-    return SecretMask(settings.secrets(), [settings.gitea.username]).text(line)
+    return mask_of(settings).text(line)
 
 
 def fail(text: str) -> None:
@@ -69,11 +69,11 @@ def fail(text: str) -> None:
 def settings_with_logging(level: str = "") -> Settings:
     """The settings; logs of this process are masked with their secrets from here on."""
     from worker.log import set_up_logging
-    from worker.masking import SecretMask
+    from worker.masking import mask_of
     from worker.settings import Settings
 
     settings = Settings.load()
-    mask = SecretMask(settings.secrets(), [settings.gitea.username])
+    mask = mask_of(settings)
     if settings.worker.log_level == "DEBUG":  # whoever sets this wants to see it all
         level = level and "DEBUG"
     set_up_logging(mask, "text" if level else settings.worker.log_format, level or settings.worker.log_level)

@@ -20,7 +20,7 @@ from tasks.ports import KnowledgeSource
 from worker.bootstrap_knowledge import KnowledgeShop
 from worker.clock import SystemClock
 from worker.knowledge_config import checked_files
-from worker.masking import SecretMask
+from worker.masking import mask_of
 from worker.ops.failure import OperationFailedError
 from worker.settings import Settings
 
@@ -68,7 +68,9 @@ def probe(settings: Settings, ids: Sequence[str], *, as_json: bool) -> int:
         click.echo(_json(settings, {name: _told(found) for name, found in results.items()}))
     else:
         for name, found in results.items():
-            click.echo(_masked(settings, f"{name:<28} {found.status:<14} {found.ms:>6} ms  {found.detail}".rstrip()))
+            click.echo(
+                mask_of(settings).text(f"{name:<28} {found.status:<14} {found.ms:>6} ms  {found.detail}".rstrip())
+            )
         if not results:
             click.echo("no sources in knowledge.yaml")
     return 0 if all(found.status.answered for found in results.values()) else 1
@@ -96,7 +98,7 @@ def search(settings: Settings, source_id: str, text: str, *, as_json: bool) -> i
         lines.append(
             f"in the prompt: {injected.used} record(s), {injected.tokens} token(s){', cut' if injected.cut else ''}"
         )
-        click.echo(_masked(settings, "\n".join(lines)))
+        click.echo(mask_of(settings).text("\n".join(lines)))
     return 0 if found.status.answered else 1
 
 
@@ -121,7 +123,7 @@ def calibrate(settings: Settings, source_id: str, questions: Path, *, as_json: b
                 (right if is_right else wrong).append(hit.score)
     report = calibration(right, wrong) | {"source": source_id, "unscored": unscored, "unanswered": unanswered}
     report["configured"] = spec.vdb.threshold if spec.provider_type == "VDB_DIRECT" else None
-    click.echo(_json(settings, report) if as_json else _masked(settings, _as_table(report, right, wrong)))
+    click.echo(_json(settings, report) if as_json else mask_of(settings).text(_as_table(report, right, wrong)))
     return 1 if unanswered or not right else 0
 
 
@@ -264,9 +266,4 @@ def _short(text: str) -> str:
 
 
 def _json(settings: Settings, document: object) -> str:
-    mask = SecretMask(settings.secrets(), [settings.gitea.username])
-    return json.dumps(mask.value(document), ensure_ascii=False, indent=2)
-
-
-def _masked(settings: Settings, text: str) -> str:
-    return SecretMask(settings.secrets(), [settings.gitea.username]).text(text)
+    return json.dumps(mask_of(settings).value(document), ensure_ascii=False, indent=2)
